@@ -1,0 +1,293 @@
+"""Finding and reading the files that hold values, and the strict base class of those values.
+
+A value is read in three steps: text becomes a tree with places (`documents`); references by
+name or path are replaced by the trees of the files they name; the whole is validated. So an
+error always points at the file, line and column where the wrong key stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from planner.complaints import Described, describe, inner, input_error, marks_of
+from planner.documents import MAX_BYTES, Node, from_plain, read_text, show
+from planner.errors import InputError, UnknownNameError, nearest_of
+
+Kind = Literal["accelerator", "fabric", "topology", "model", "software", "scenario"]
+
+FOLDERS: dict[Kind, str] = {
+    "accelerator": "topologies/accelerators",
+    "fabric": "topologies/fabrics",
+    "topology": "topologies",
+    "model": "models",
+    "software": "software",
+    "scenario": "scenarios",
+}
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+# ---------------------------------------------------------------- values
+
+
+class Strict(BaseModel):
+    """Base of every value: frozen, no unknown keys, no silent conversions, finite numbers."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        validate_by_alias=True,
+        validate_by_name=True,
+    )
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a validated copy with some attributes changed."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        unknown = [name for name in changes if name not in values]
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no attribute {unknown[0]!r}")
+        try:
+            return type(self)(**(values | changes))
+        except ValidationError as error:
+            raise input_error(error, from_plain(values | changes), type(self)) from None
+
+
+StrictT = TypeVar("StrictT", bound=Strict)
+
+
+class Reference(Described):
+    """Marks a field whose YAML value may be a shipped name or a path of the given kind."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind: Kind = kind
+
+    @property
+    def allowed(self) -> str:
+        known = ", ".join(names(self.kind))
+        return f"a mapping, the path of a YAML file, or one of the {self.kind} names {known}"
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        name = {"type": "string", "description": f"name or path of a {self.kind} file"}
+        return {"anyOf": [name, handler(schema)]}
+
+
+# ---------------------------------------------------------------- finding
+
+
+@cache
+def data_root() -> Path:
+    """Return the folder of topologies/, models/ ...: in the wheel, or the checkout's root."""
+    packaged = Path(__file__).parent / "_data"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the names of the shipped files of a kind, sorted."""
+    return sorted(path.stem for path in (data_root() / FOLDERS[kind]).glob("*.yaml"))
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.lower().endswith(_SUFFIXES)
+
+
+def resolve(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> Path:
+    """Return the file of a shipped name or of a path.
+
+    A path is relative to `base`, the folder of the referring file, if it exists there,
+    otherwise to the current folder.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or _is_path(text):
+        candidates = ((base or Path()) / text, Path(text))
+        found = next((path for path in candidates if _is_file(path)), None)
+        if found is None:
+            raise _no_file(candidates[0])
+        return found
+    known = names(kind)
+    if text not in known:
+        raise UnknownNameError(
+            f"unknown {kind} '{text}'",
+            value=text,
+            allowed=f"the path of a YAML file, or one of the names {', '.join(known)}",
+            nearest=nearest_of(text, known),
+        )
+    return data_root() / FOLDERS[kind] / f"{text}.yaml"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long, a folder that may not be entered
+        return False
+
+
+def _no_file(path: Path) -> InputError:
+    try:
+        is_folder = path.is_dir()
+        beside = [file.name for file in path.parent.iterdir() if file.is_file()]
+    except (OSError, ValueError):
+        is_folder, beside = False, []
+    near = None if is_folder else nearest_of(path.name, beside)
+    return InputError(
+        "is a folder, not a file" if is_folder else "no such file",
+        path=str(path),
+        value=str(path),
+        allowed="a shipped name or the path of a YAML or JSON file",
+        nearest=str(path.parent / near) if near else None,
+    )
+
+
+def _shown(path: Path) -> str:
+    """Return a path as people know it: a shipped file by its path inside the data folder."""
+    return str(path.relative_to(data_root())) if path.is_relative_to(data_root()) else str(path)
+
+
+def read(path: Path) -> Node:
+    """Return the tree of a file; shipped files are read once."""
+    return _read_shipped(path) if path.is_relative_to(data_root()) else _read(path)
+
+
+@cache
+def _read_shipped(path: Path) -> Node:
+    return _read(path)
+
+
+def _read(path: Path) -> Node:
+    shown = _shown(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot be read: {error.strerror}", path=shown, allowed="a readable file"
+        ) from None
+    if len(raw) > MAX_BYTES:
+        raise InputError(
+            f"is {len(raw)} bytes long", path=shown, allowed=f"files of at most {MAX_BYTES} bytes"
+        )
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        raise InputError(
+            f"the byte 0x{raw[error.start]:02x} is not UTF-8",
+            path=shown,
+            line=before.count(b"\n") + 1,
+            column=error.start - before.rfind(b"\n"),
+            allowed="text in UTF-8",
+        ) from None
+    return read_text(text, shown)
+
+
+# ---------------------------------------------------------------- reading values
+
+
+def load(
+    name_or_path: str | Path,
+    kind: Kind,
+    model_cls: type[StrictT],
+    overrides: Mapping[str, str] | None = None,
+) -> StrictT:
+    """Return the value of a file, with some keys overridden by YAML text ('a.b' -> '8')."""
+    path = resolve(kind, name_or_path)
+    return _value(read(path), model_cls, path.parent, _changes(overrides or {}))
+
+
+def parse(text: str, path: str, model_cls: type[StrictT]) -> StrictT:
+    """Return the value of YAML or JSON text; `path` names it in errors and places references."""
+    return _value(read_text(text, path), model_cls, Path(path).parent, {})
+
+
+def from_document(document: object, path: str, model_cls: type[StrictT]) -> StrictT:
+    """Return the value of a plain mapping such as `json.load` gives."""
+    return _value(from_plain(document, path), model_cls, Path(path).parent, {})
+
+
+_Changes = dict[tuple[str, ...], Node]
+
+
+def _changes(overrides: Mapping[str, str]) -> _Changes:
+    return {
+        tuple(key.split(".")): _change(key, text, f"--set {key}={text}")
+        for key, text in overrides.items()
+    }
+
+
+def _change(key: str, text: str, option: str) -> Node:
+    return from_plain(read_text(text, option, key).plain(), option, key)
+
+
+def _value(root: Node, model_cls: type[StrictT], base: Path, changes: _Changes) -> StrictT:
+    root = _assemble(root, model_cls, base, changes)
+    if not isinstance(root.value, Mapping):
+        what = "the file is empty" if root.value is None else f"{show(root.value)} is not a mapping"
+        raise InputError(
+            what,
+            path=root.path,
+            line=root.line,
+            column=root.column,
+            value=root.plain(),
+            allowed=describe(model_cls),
+        )
+    try:
+        return model_cls.model_validate(
+            root.plain(), by_alias=True, by_name=False, context={"from_file": True}
+        )
+    except ValidationError as error:
+        raise input_error(error, root, model_cls) from None
+
+
+def _assemble(node: Node, annotation: Any, base: Path, changes: _Changes) -> Node:
+    """Return the tree with the changes made and every reference replaced by its file's tree."""
+    reference = next((mark for mark in marks_of(annotation) if isinstance(mark, Reference)), None)
+    if reference and isinstance(node.value, str):
+        try:
+            path = resolve(reference.kind, node.value, base)
+        except InputError as error:
+            raise error.located(node.path, node.line, node.column, node.key) from None
+        node, base = read(path), path.parent
+    if isinstance(node.value, tuple):
+        items = [
+            _descend(child, annotation, base, changes, str(position))
+            for position, child in enumerate(node.value)
+        ]
+        _refuse_new_items(node, changes)
+        return replace(node, value=tuple(items))
+    if isinstance(node.value, Mapping):
+        children = dict(node.value)
+    elif changes:  # only the changes name parts here
+        node, children = replace(next(iter(changes.values())), key=node.key), {}
+    else:
+        return node
+    for (name, *_), new in changes.items():
+        children.setdefault(name, replace(new, value=None))
+    return replace(
+        node,
+        value={
+            name: _descend(child, annotation, base, changes, name)
+            for name, child in children.items()
+        },
+    )
+
+
+def _descend(child: Node, annotation: Any, base: Path, changes: _Changes, name: str) -> Node:
+    below = {key[1:]: new for key, new in changes.items() if key[0] == name}
+    child = below.pop((), child)
+    return _assemble(child, inner(annotation, name), base, below)
+
+
+def _refuse_new_items(node: Node, changes: _Changes) -> None:
+    for (name, *_), new in changes.items():
+        if node.child(name) is None:
+            raise InputError(
+                f"the list {node.key} has no item '{name}'",
+                path=new.path,
+                key=new.key,
+                value=name,
+                allowed=f"an item from 0 to {len(node.plain()) - 1}",
+            )

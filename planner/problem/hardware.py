@@ -1,0 +1,128 @@
+"""Accelerators: peaks, memory, and the achieved shares that kernels are costed with."""
+
+import re
+from functools import cache
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from planner.errors import InputError
+from planner.files import Strict, names, read, resolve
+from planner.problem.quantities import (
+    Bytes,
+    BytesPerSecond,
+    Efficiency,
+    Figure,
+    FlopsPerSecond,
+    NotNegative,
+    Positive,
+    Seconds,
+)
+from planner.units import format_quantity, parse_quantity
+
+Precision = Literal["bf16", "fp16", "fp8", "fp4"]
+AttentionBackend = Literal["flash", "flash-v1", "flash-v2", "flash-v3", "fused-softmax", "naive"]
+
+
+class GemmCoefficients(Strict):
+    """Matmul rate: efficiency · peak · K / (K + k_half), in output tiles of tile_m × tile_n."""
+
+    efficiency: Efficiency
+    k_half: NotNegative
+    tile_m: Positive
+    tile_n: Positive
+    overhead_seconds: Seconds = Field(alias="overhead")
+
+
+class AttentionCoefficients(Strict):
+    """Shares of the dense 16-bit peak, the causal half counted once, backward as 2.5 × forward.
+
+    They are reached by long sequences: a kernel over s tokens reaches s / (s + sequence_half).
+    """
+
+    forward: Efficiency
+    backward: Efficiency
+    sequence_half: NotNegative
+
+
+class Accelerator(Strict):
+    """One accelerator; peaks are dense tensor FLOP/s, hbm_bytes is what the driver reports."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    usual_topology: str | None = None
+    peak_flops: dict[Precision, FlopsPerSecond] = Field(alias="peak", min_length=1)
+    vector_flops: FlopsPerSecond = Field(alias="vector_peak")
+    hbm_bytes_per_second: BytesPerSecond = Field(alias="hbm_bandwidth")
+    hbm_bytes: Bytes = Field(alias="hbm_capacity")
+    num_multiprocessors: Positive = Field(alias="multiprocessors")
+    l2_bytes: Bytes = Field(alias="l2")
+    shared_memory_bytes: Bytes | None = Field(default=None, alias="shared_memory")
+    hbm_efficiency: Efficiency
+    # Share of the matmul rate of short runs kept through a step: clocks under power limits.
+    sustained_fraction: Efficiency = Field(alias="sustained")
+    gemm: dict[Precision, GemmCoefficients] = Field(min_length=1)
+    attention: dict[AttentionBackend, AttentionCoefficients] = Field(min_length=1)
+
+    @field_validator("peak_flops")
+    @classmethod
+    def _peaks_are_dense(
+        cls, peaks: dict[Precision, Figure], info: ValidationInfo
+    ) -> dict[Precision, Figure]:
+        if not (info.context or {}).get("from_file"):
+            return peaks
+        given = (info.data.get("name", ""), *info.data.get("aliases", ()))
+        dense = _shipped_peaks(tuple(map(_folded, given)))
+        for precision, peak in peaks.items():
+            if precision in dense and 1.9 <= peak / dense[precision] <= 2.1:
+                shown = format_quantity(peak, "FLOP/s")
+                right = format_quantity(dense[precision], "FLOP/s")
+                raise InputError(
+                    f"{shown} is the sparse figure; dense is {right}",
+                    key=f"{precision}.value",
+                    value=shown,
+                    allowed=f"the dense peak of {given[0]}",
+                    nearest=right,
+                )
+        return peaks
+
+    @model_validator(mode="after")
+    def _gemm_has_peaks(self) -> "Accelerator":
+        for precision in self.gemm:
+            if precision not in self.peak_flops:
+                raise InputError(
+                    f"there is no peak for {precision}",
+                    key=f"gemm.{precision}",
+                    allowed=f"the precisions of peak: {', '.join(self.peak_flops)}",
+                )
+        return self
+
+    def ridge(self, precision: Precision) -> float:
+        """Return the FLOP/byte at which a kernel leaves the HBM roof: peak / HBM bandwidth."""
+        return self.peak_flops[precision] / self.hbm_bytes_per_second
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+@cache
+def _shipped_peaks(folded_names: tuple[str, ...]) -> dict[str, float]:
+    """Return the dense peaks of the shipped part that has one of the names, else nothing.
+
+    Most files are ruled out by their text: reading all as YAML would take most of a second.
+    """
+    own_first = sorted(names("accelerator"), key=lambda part: _folded(part) not in folded_names)
+    for part in own_first:
+        path = resolve("accelerator", part)
+        text = _folded(path.read_text("utf-8"))
+        if not any(name in text for name in folded_names if name):
+            continue
+        raw = read(path).plain()
+        known = {_folded(name) for name in (raw["name"], *raw.get("aliases", ()))}
+        if known & set(folded_names):
+            return {
+                precision: parse_quantity(peak["value"], "FLOP/s")
+                for precision, peak in raw["peak"].items()
+            }
+    return {}

@@ -1,0 +1,76 @@
+"""Software profiles: what a training framework allows, and the few numbers it costs."""
+
+from typing import Annotated, Literal
+
+from annotated_types import Le
+from pydantic import Field, field_validator
+
+from planner.errors import InputError
+from planner.files import Strict
+from planner.problem.quantities import (
+    Bytes,
+    CountOrZero,
+    Fraction,
+    NotNegative,
+    Positive,
+    Seconds,
+)
+
+OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
+Schedule = Literal["1f1b", "interleaved"]
+# selective: the attention core; operators: all but half of the matmul outputs and attention's
+# (torchtitan's per-operator checkpointing); alternate: every second layer whole.
+Recompute = Literal["none", "selective", "operators", "alternate", "full"]
+Overlap = Literal["tp", "dp", "pp"]
+ContextParallelKind = Literal["ring", "all_gather", "a2a"]
+ZeroStage = Annotated[CountOrZero, Le(3)]
+
+
+class SoftwareCoefficients(Strict):
+    """Overlaps as shares of a group's busy time that compute can hide, overheads, margins."""
+
+    tp_overlap_fraction: Fraction
+    dp_overlap_fraction: Fraction
+    pp_overlap_fraction: Fraction
+    memory_bound_multiplier: Positive
+    host_seconds_per_kernel: Seconds
+    straggler_fraction_per_doubling: NotNegative
+    step_overhead_seconds: Seconds
+    allocator_fraction: Fraction
+
+
+class Software(Strict):
+    """A framework's rules (ids), rank orders (innermost axis first), schedules and numbers."""
+
+    name: str
+    description: str
+    frameworks: tuple[str, ...] = ()
+    rules: tuple[str, ...]
+    orders: dict[str, tuple[OrderAxis, ...]] = Field(min_length=1)
+    schedules: tuple[Schedule, ...] = Field(min_length=1)
+    zero_stages: tuple[ZeroStage, ...] = Field(min_length=1)
+    shard_groups: Literal["full", "any"]
+    recompute: tuple[Recompute, ...] = Field(min_length=1)
+    sequence_parallel: Literal["always", "never", "optional"]
+    # What runs beside computation unless a layout says otherwise.
+    overlap: tuple[Overlap, ...]
+    cp_kind: ContextParallelKind
+    gradient_bytes: Bytes
+    # Context and libraries of a process; one live communicator's buffers.
+    runtime_bytes: Bytes
+    communicator_bytes: Bytes
+    # Predictions within this share below the capacity are fragile.
+    fragile_fraction: Fraction
+    coefficients: SoftwareCoefficients
+
+    @field_validator("orders")
+    @classmethod
+    def _axes_once(
+        cls, orders: dict[str, tuple[OrderAxis, ...]]
+    ) -> dict[str, tuple[OrderAxis, ...]]:
+        for name, axes in orders.items():
+            if len(set(axes)) < len(axes):
+                raise InputError(
+                    "an axis is given twice", key=name, value=axes, allowed="each axis once"
+                )
+        return orders

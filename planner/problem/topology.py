@@ -1,0 +1,114 @@
+"""Topologies: tiers of bandwidth from the innermost domain outwards, over one accelerator."""
+
+from math import prod
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from planner.errors import InputError
+from planner.files import Reference, Strict
+from planner.problem.hardware import Accelerator
+from planner.problem.quantities import (
+    BytesPerSecond,
+    Count,
+    Efficiency,
+    Figure,
+    NotNegative,
+    Seconds,
+    Sourced,
+)
+
+RESERVED_TIER = "hbm"
+
+
+class Fabric(Strict):
+    """A kind of link: data-sheet rate per accelerator and direction, latencies, achieved shares."""
+
+    name: str
+    kind: Literal["scale-up", "network"]
+    bytes_per_second: BytesPerSecond = Field(alias="bandwidth")
+    base_seconds: Seconds = Field(alias="base_latency")
+    hop_seconds: Seconds = Field(alias="hop_latency")
+    # Weight of the square-root term between start-up and bytes: T = L + B + 2·ramp·√(L·B).
+    ramp: NotNegative
+    efficiency: Efficiency
+    # In-switch reduction moves fewer bytes than the ring that bus bandwidth counts: above 1.
+    all_reduce_efficiency: Annotated[Figure, Sourced(above=0, at_most=2)]
+    all_to_all_efficiency: Efficiency
+    p2p_efficiency: Efficiency
+
+
+class Tier(Strict):
+    """One tier: `width` children a domain (accelerators, or domains of the tier below)."""
+
+    name: str = Field(min_length=1)
+    width: Count
+    fabric: Annotated[Fabric, Reference("fabric")]
+    bandwidth: BytesPerSecond | None = None
+    oversubscription: Annotated[Figure, Sourced(at_least=1)] | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Rate per accelerator and direction after override and oversubscription, as on paper."""
+        rate = self.fabric.bytes_per_second if self.bandwidth is None else self.bandwidth
+        return float(rate) / float(self.oversubscription or 1.0)
+
+
+class Topology(Strict):
+    """A cluster: one accelerator type under tiers, inner to outer."""
+
+    name: str
+    description: str
+    source: str
+    accelerator: Annotated[Accelerator, Reference("accelerator")]
+    tiers: tuple[Tier, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _tier_names(self) -> "Topology":
+        for position, name in enumerate(self.tier_names):
+            if name in self.tier_names[:position]:
+                reason = f"the tier name '{name}' is given twice"
+            elif name == RESERVED_TIER:
+                reason = f"'{name}' is the accelerator's own memory"
+            else:
+                continue
+            raise InputError(
+                reason,
+                key=f"tiers.{position}.name",
+                value=name,
+                allowed=f"names that differ from each other and from '{RESERVED_TIER}'",
+            )
+        return self
+
+    @property
+    def tier_names(self) -> tuple[str, ...]:
+        """Names, inner to outer."""
+        return tuple(tier.name for tier in self.tiers)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Children per domain, inner to outer."""
+        return tuple(tier.width for tier in self.tiers)
+
+    @property
+    def num_accelerators(self) -> int:
+        """All accelerators of the cluster."""
+        return prod(self.widths)
+
+    def with_network(self, bytes_per_second: float) -> "Topology":
+        """Return the topology whose network tiers have this rate per accelerator and direction."""
+        rate = (
+            bytes_per_second
+            if isinstance(bytes_per_second, Figure)
+            else Figure(bytes_per_second, "given by the caller", "assumed")
+        )
+        tiers = (
+            tier.replace(bandwidth=rate) if tier.fabric.kind == "network" else tier
+            for tier in self.tiers
+        )
+        return self.replace(tiers=tuple(tiers))
+
+    def with_scale_up_width(self, width: int) -> "Topology":
+        """Return the topology whose innermost domains have `width` accelerators."""
+        inner, *outer = self.tiers
+        return self.replace(tiers=(inner.replace(width=width), *outer))

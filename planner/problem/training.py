@@ -1,0 +1,36 @@
+"""The training job: batch, sequence, precision, optimizer."""
+
+from typing import Annotated, Literal
+
+from annotated_types import Gt
+
+from planner.files import Strict
+from planner.problem.hardware import AttentionBackend, Precision
+from planner.problem.quantities import Count
+
+TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "fp8-blockwise", "nvfp4"]
+
+_PEAK_KEYS: dict[TrainingPrecision, Precision] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "fp8-blockwise": "fp8",
+    "nvfp4": "fp4",
+}
+
+
+class Training(Strict):
+    """One job; `global_batch_size` counts sequences of `sequence_length` tokens."""
+
+    sequence_length: Count
+    global_batch_size: Count
+    precision: TrainingPrecision
+    optimizer: Literal["adam"]
+    total_tokens: Annotated[float, Gt(0)] | None = None
+    attention: Literal["auto"] | AttentionBackend = "auto"
+
+    @property
+    def peak_key(self) -> Precision:
+        """Which dense peak of the accelerator the main matmuls run against."""
+        return _PEAK_KEYS[self.precision]
