@@ -1,0 +1,1 @@
+"""What things cost: pure numpy formulas, numbers or arrays in, the same out."""

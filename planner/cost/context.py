@@ -1,0 +1,175 @@
+"""A scenario as the plain numbers that cost formulas read.
+
+`CostContext.of(scenario)` is the one door from problem values to costs: floats, ints and small
+arrays over tiers, resolved once (the attention backend, the peak of the declared precision).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.layout import Numeric
+from planner.problem.hardware import (
+    Accelerator,
+    AttentionBackend,
+    AttentionCoefficients,
+    GemmCoefficients,
+    Precision,
+)
+from planner.problem.model import Model, require_costed
+from planner.problem.scenario import Scenario
+from planner.problem.software import Software
+from planner.problem.topology import Topology
+from planner.problem.training import Training
+
+Array = NDArray[np.float64]
+
+FUSED_BACKENDS = ("fused-softmax", "naive")
+"""Attention backends that write the N×N scores to memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierArrays:
+    """Per tier, inner to outer, arrays of length T (bytes per second per accelerator, seconds)."""
+
+    bytes_per_second: Array  # after oversubscription, before efficiency
+    gather: Array  # achieved bytes per second, ring all-gather and reduce-scatter
+    all_reduce: Array
+    all_to_all: Array
+    point_to_point: Array
+    hop_seconds: Array
+    base_seconds: Array
+
+    @classmethod
+    def of(cls, topology: Topology) -> TierArrays:
+        """The tiers of a topology."""
+        tiers = topology.tiers
+        line = np.array([tier.bytes_per_second for tier in tiers], dtype=float)
+
+        def column(name: str) -> Array:
+            return np.array([getattr(tier.fabric, name) for tier in tiers], dtype=float)
+
+        return cls(
+            bytes_per_second=line,
+            gather=line * column("efficiency"),
+            all_reduce=line * column("all_reduce_efficiency"),
+            all_to_all=line * column("all_to_all_efficiency"),
+            point_to_point=line * column("p2p_efficiency"),
+            hop_seconds=column("hop_seconds"),
+            base_seconds=column("base_seconds"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CostContext:
+    """Everything about a scenario that costs depend on, except the layout."""
+
+    model: Model
+    training: Training
+    software: Software
+    accelerator: Accelerator
+    topology: Topology
+    tiers: TierArrays
+    num_accelerators: int
+    attention_backend: AttentionBackend
+    attention: AttentionCoefficients
+    gemm: GemmCoefficients  # main matmuls, in the declared precision
+    gemm_16: GemmCoefficients  # matmuls that stay in 16 bits: LM head
+    peak_flops: float  # dense peak of the main matmul type
+    peak_16_flops: float
+    sustained_flops: float  # what clocks under load leave of the peaks
+    sustained_16_flops: float
+    hbm_bytes_per_second: float  # achieved on streaming kernels
+    element_bytes: float  # of activations and parameters
+    matmul_bytes: float  # of a main matmul's inputs
+    query_size: int
+    ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
+
+    def key_value_size(self, tp: Numeric) -> Numeric:
+        """Elements of keys (or values) per token over all tp ranks; heads replicate beyond kv."""
+        return np.maximum(self.model.num_key_value_heads, tp) * self.model.head_dim
+
+    @property
+    def low_precision(self) -> bool:
+        """Whether the main matmuls run in fewer than 16 bits."""
+        return self.matmul_bytes < self.element_bytes
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> CostContext:
+        """The numbers of a scenario.
+
+        Raises:
+            UnsupportedError: the model has parts whose cost is not modelled.
+            InputError: the accelerator lacks the precision or the attention backend asked for.
+        """
+        model, training = scenario.model, scenario.training
+        accelerator = scenario.topology.accelerator
+        require_costed(model)
+        backend = attention_backend(training.attention, accelerator)
+        sixteen: Precision = "fp16" if training.peak_key == "fp16" else "bf16"
+        if sixteen not in accelerator.peak_flops:
+            sixteen = "fp16"
+        peak = _of_precision(accelerator, training, accelerator.peak_flops)
+        return cls(
+            model=model,
+            training=training,
+            software=scenario.software,
+            accelerator=accelerator,
+            topology=scenario.topology,
+            tiers=TierArrays.of(scenario.topology),
+            num_accelerators=scenario.num_accelerators,
+            attention_backend=backend,
+            attention=accelerator.attention[backend],
+            gemm=_of_precision(accelerator, training, accelerator.gemm),
+            gemm_16=accelerator.gemm[sixteen],
+            peak_flops=float(peak),
+            peak_16_flops=float(accelerator.peak_flops[sixteen]),
+            sustained_flops=float(peak * accelerator.sustained_fraction),
+            sustained_16_flops=float(
+                accelerator.peak_flops[sixteen] * accelerator.sustained_fraction
+            ),
+            hbm_bytes_per_second=float(
+                accelerator.hbm_bytes_per_second * accelerator.hbm_efficiency
+            ),
+            element_bytes=2.0,
+            matmul_bytes={"fp8": 1.0, "fp4": 0.5625}.get(training.peak_key, 2.0),
+            query_size=model.num_attention_heads * model.head_dim,
+            ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
+        )
+
+
+def attention_backend(
+    asked: Literal["auto"] | AttentionBackend, accelerator: Accelerator
+) -> AttentionBackend:
+    """The attention backend to cost: the one asked for, or the best the part has.
+
+    Raises:
+        InputError: the part has no figures for the backend asked for.
+    """
+    known = accelerator.attention
+    if asked == "auto":
+        return max(known, key=lambda name: (name not in FUSED_BACKENDS, float(known[name].forward)))
+    if asked not in known:
+        raise InputError(
+            f"accelerator {accelerator.name} has no attention backend {asked!r}",
+            key="training.attention",
+            value=asked,
+            allowed=", ".join(["auto", *sorted(known)]),
+        )
+    return asked
+
+
+def _of_precision(accelerator: Accelerator, training: Training, table: Any) -> Any:
+    if training.peak_key not in table:
+        raise InputError(
+            f"accelerator {accelerator.name} has no {training.peak_key} matmuls",
+            key="training.precision",
+            value=training.precision,
+            allowed=", ".join(sorted(accelerator.peak_flops)),
+        )
+    return table[training.peak_key]

@@ -1,0 +1,173 @@
+"""Bytes and calls each communicating group moves, and what a placement makes them cost.
+
+`channels` lists the traffic of a layout, what hides behind different work apart; `channel_costs`
+prices it for the groups' splits over tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost import collectives
+from planner.cost.collectives import GroupCost, Numeric
+from planner.cost.compute import RECOMPUTED_SHARES
+from planner.cost.context import CostContext, TierArrays
+from planner.layout import CP_KINDS, LayoutLike
+
+Splits = Mapping[str, Sequence[Numeric]]
+"""Group name → its members per tier, inner to outer."""
+
+BUCKET_PARAMETERS = 40e6
+"""Parameters per gradient bucket (Megatron-Core's default bucket size)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Collectives of one kind: how many, and the bytes they move in all.
+
+    kind: gather (all-gather or reduce-scatter; bytes of the gathered whole), all_reduce (bytes
+    reduced), all_to_all (bytes a rank holds), pair (bytes sent to the next member).
+    """
+
+    kind: str
+    calls: Numeric
+    num_bytes: Numeric
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Traffic of one group that hides behind one kind of work."""
+
+    group: str
+    parts: tuple[Part, ...]
+
+
+def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) -> dict[str, Channel]:
+    """The traffic of a dense layout on the rank with the most of it.
+
+    Per layer and micro-batch: tp_forward and tp_backward (on the critical path), tp_beside
+    (beside the weight and data gradients), cp_forward, cp_backward. Per micro-batch: pp. Per
+    gradient synchronisation (every micro-batch with ZeRO-3, else every step): gather_forward,
+    gather_backward, reduce. Per step: replicate. `stage_parameters` counts one rank's parameters
+    before sharding over data-parallel ranks.
+    """
+    model, e = ctx.model, ctx.element_bytes
+    sp = np.asarray(layout.sp) > 0
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
+    activation = tokens * model.hidden_size * e
+    forward = 1 + RECOMPUTED_SHARES[3][layout.recompute_index]
+    # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
+    # and the weight gradient gathers its input again
+    gathers, reduces = np.where(sp, 1.0, 0.0), np.where(sp, 0.0, 1.0)
+    a2a = np.asarray(layout.cp_kind_index) == CP_KINDS.index("a2a")
+    rings, exchanges = np.where(a2a, 0.0, 1.0), np.where(a2a, 1.0, 0.0)
+    kv = ctx.key_value_size(layout.tp)
+    key_values = 2 * tokens * kv / layout.tp * e * layout.cp
+    heads = 2 * tokens * (ctx.query_size + kv) / layout.tp * e
+
+    def cp_parts(times: Numeric) -> tuple[Part, ...]:
+        return (
+            Part("gather", rings * times, rings * times * key_values),
+            Part("all_to_all", 2 * exchanges * times, exchanges * times * heads),
+        )
+
+    def tp_parts(num_gathers: Numeric, num_reduces: Numeric) -> tuple[Part, ...]:
+        g, r = gathers * num_gathers, reduces * num_reduces
+        return (Part("gather", g, g * activation), Part("all_reduce", r, r * activation))
+
+    zero = np.asarray(layout.zero_stage)
+    whole = np.where(zero == 3, 1.0, 0.0)
+    sharded = np.where(zero >= 1, 1.0, 0.0)
+    parameters = stage_parameters * e
+    gradients = stage_parameters * ctx.software.gradient_bytes
+    buckets = np.ceil(stage_parameters / BUCKET_PARAMETERS)
+    calls = np.where(zero == 3, model.num_layers / layout.pp, buckets)
+    boundary = activation / np.where(sp, layout.tp, 1)
+    # without ZeRO gradients are reduced whole over shard and replicate groups alike
+    shards = np.where(zero >= 1, layout.cp * layout.dp_shard, 1)
+    return {
+        "tp_forward": Channel("tp", tp_parts(4 * forward, 2 * forward)),
+        "tp_backward": Channel("tp", tp_parts(2.0, 0.0)),
+        "tp_beside": Channel("tp", tp_parts(4.0, 2.0)),
+        "cp_forward": Channel("cp", cp_parts(forward)),
+        "cp_backward": Channel("cp", cp_parts(2.0)),
+        "pp": Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),)),
+        "gather_forward": Channel(
+            "shard", (Part("gather", sharded * calls, sharded * parameters),)
+        ),
+        "gather_backward": Channel("shard", (Part("gather", whole * calls, whole * parameters),)),
+        "reduce": Channel(
+            "shard",
+            (
+                Part("gather", sharded * calls, sharded * gradients),
+                Part("all_reduce", (1 - sharded) * calls, (1 - sharded) * gradients),
+            ),
+        ),
+        "replicate": Channel("replicate", (Part("all_reduce", buckets, gradients / shards),)),
+    }
+
+
+def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> GroupCost:
+    """Latency of one call and busy seconds per byte of a kind, for a group split over tiers."""
+    hop, base = tiers.hop_seconds, tiers.base_seconds
+    if kind == "gather":
+        latency = collectives.ring_latency(split, hop, base)
+        busy = collectives.gather_busy(split, tiers.gather)
+    elif kind == "all_reduce":
+        latency = collectives.tree_latency(split, hop, base)
+        busy = collectives.all_reduce_busy(split, tiers.gather, tiers.all_reduce)
+    elif kind == "all_to_all":
+        latency = collectives.ring_latency(split, hop, base)
+        busy = collectives.all_to_all_busy(split, tiers.all_to_all)
+    else:
+        latency = collectives.pair_latency(split, hop, base)
+        busy = collectives.point_to_point_busy(split, tiers.point_to_point)
+    return GroupCost(latency, busy)
+
+
+def channel_costs(
+    ctx: CostContext,
+    traffic: Mapping[str, Channel],
+    splits: Splits,
+    tiers: TierArrays | None = None,
+) -> dict[str, GroupCost]:
+    """Cost vector of every channel on the topology's tiers (or others): parts one by one."""
+    kinds = {(c.group, part.kind) for c in traffic.values() for part in c.parts}
+    prices = {
+        (group, kind): price(kind, splits[group], tiers or ctx.tiers) for group, kind in kinds
+    }
+    return {name: joined(channel, prices) for name, channel in traffic.items()}
+
+
+def joined(channel: Channel, prices: Mapping[tuple[str, str], GroupCost]) -> GroupCost:
+    """Cost vector of a channel whose parts run one after another, at the prices of each kind."""
+    latency: Numeric = 0.0
+    busy: tuple[Numeric, ...] | None = None
+    for part in channel.parts:
+        unit = prices[channel.group, part.kind]
+        latency = latency + part.calls * unit.latency_seconds
+        moved = tuple(part.num_bytes * seconds for seconds in unit.busy_seconds)
+        busy = moved if busy is None else tuple(a + b for a, b in zip(busy, moved, strict=True))
+    return GroupCost(latency, busy or ())
+
+
+def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
+    """How many times a step runs each channel on one rank."""
+    m = layout.num_microbatches
+    passes = m * (ctx.model.num_layers / layout.pp)
+    synchronisations = np.where(np.asarray(layout.zero_stage) == 3, m, 1)
+    return {
+        "tp_forward": passes,
+        "tp_backward": passes,
+        "tp_beside": passes,
+        "cp_forward": passes,
+        "cp_backward": passes,
+        "pp": m,
+        "gather_forward": synchronisations,
+        "gather_backward": synchronisations,
+        "reduce": synchronisations,
+        "replicate": 1,
+    }

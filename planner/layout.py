@@ -1,0 +1,247 @@
+"""What is decided: the degrees of a layout, one or many, and the groups they make.
+
+A layout says how many ways each axis cuts the job and how the pieces run (micro-batch, virtual
+stages, recompute, sharding). Where each piece lives is a placement: see `planner.search.placement`.
+Both classes carry the same attribute names, so one cost formula serves numbers and arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numeric = Any  # an int or float, or a numpy array of them: every formula takes both
+
+RECOMPUTE = ("none", "selective", "operators", "alternate", "full")
+"""Recompute kinds: nothing; the attention core; every operator but matmul outputs' halves
+(torchtitan's per-operator checkpointing); every second layer whole; every layer whole."""
+
+CP_KINDS = ("ring", "all_gather", "a2a")
+
+OVERLAPS = ("tp", "dp", "pp")
+
+ATOMS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+"""Placement variables of a dense layout, innermost first in the usual orders."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "shard": ("cp", "dp_shard"),
+    "replicate": ("dp_replicate",),
+    "pp": ("pp",),
+}
+"""Communicating groups as products of atoms: states shard and gradients move over cp·dp_shard."""
+
+
+class Axis(StrEnum):
+    """The parallel axes."""
+
+    TP = "tp"
+    CP = "cp"
+    EP = "ep"
+    ETP = "etp"
+    PP = "pp"
+    DP = "dp"
+
+
+class LayoutLike(Protocol):
+    """What a cost formula reads: ints for one layout, int arrays of one length for many."""
+
+    @property
+    def tp(self) -> Numeric: ...
+    @property
+    def cp(self) -> Numeric: ...
+    @property
+    def pp(self) -> Numeric: ...
+    @property
+    def dp_shard(self) -> Numeric: ...
+    @property
+    def dp_replicate(self) -> Numeric: ...
+    @property
+    def vp(self) -> Numeric: ...
+    @property
+    def mbs(self) -> Numeric: ...
+    @property
+    def num_microbatches(self) -> Numeric: ...
+    @property
+    def zero_stage(self) -> Numeric: ...
+    @property
+    def sp(self) -> Numeric: ...
+    @property
+    def recompute_index(self) -> Numeric: ...
+    @property
+    def cp_kind_index(self) -> Numeric: ...
+    @property
+    def overlap_tp(self) -> Numeric: ...
+    @property
+    def overlap_dp(self) -> Numeric: ...
+    @property
+    def overlap_pp(self) -> Numeric: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One layout: degrees and their companions.
+
+    `stage_layers` gives the layers of each pipeline stage where the default split (even, the
+    remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
+    computation ("tp+dp", "none").
+    """
+
+    tp: int = 1
+    cp: int = 1
+    pp: int = 1
+    dp_shard: int = 1
+    dp_replicate: int = 1
+    ep: int = 1
+    etp: int = 1
+    vp: int = 1
+    mbs: int = 1
+    num_microbatches: int = 1
+    zero_stage: int = 1
+    sp: bool = False
+    recompute: str = "none"
+    cp_kind: str = "ring"
+    overlap: str = "none"
+    stage_layers: tuple[int, ...] | None = None
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel degree, dp_shard · dp_replicate."""
+        return self.dp_shard * self.dp_replicate
+
+    @property
+    def num_ranks(self) -> int:
+        """World size, tp · cp · pp · dp."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def edp(self) -> int:
+        """Expert-data-parallel degree, tp · cp · dp / (etp · ep)."""
+        return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
+    @property
+    def schedule(self) -> str:
+        """Pipeline schedule: interleaved when there are virtual stages."""
+        return "interleaved" if self.vp > 1 else "1f1b"
+
+    @property
+    def recompute_index(self) -> int:
+        """Position of `recompute` in RECOMPUTE."""
+        return RECOMPUTE.index(self.recompute)
+
+    @property
+    def cp_kind_index(self) -> int:
+        """Position of `cp_kind` in CP_KINDS."""
+        return CP_KINDS.index(self.cp_kind)
+
+    @property
+    def overlap_tp(self) -> int:
+        """1 where tensor-parallel collectives are chunked behind matmuls."""
+        return int("tp" in self.overlap.split("+"))
+
+    @property
+    def overlap_dp(self) -> int:
+        """1 where gradient and parameter traffic runs beside the passes."""
+        return int("dp" in self.overlap.split("+"))
+
+    @property
+    def overlap_pp(self) -> int:
+        """1 where stage-boundary sends run beside computation."""
+        return int("pp" in self.overlap.split("+"))
+
+    def degrees(self) -> tuple[int, ...]:
+        """Degrees of the atoms, in the order of ATOMS."""
+        return tuple(getattr(self, atom) for atom in ATOMS)
+
+    def to_document(self) -> dict[str, Any]:
+        """The layout as JSON values, under the keys of the file and command contract."""
+        return {
+            "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp,
+            "dp_shard": self.dp_shard, "dp_replicate": self.dp_replicate,
+            "ep": self.ep, "etp": self.etp, "edp": self.edp, "sp": self.sp, "vp": self.vp,
+            "mbs": self.mbs, "num_microbatches": self.num_microbatches,
+            "zero_stage": self.zero_stage, "schedule": self.schedule,
+            "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
+            "recompute": self.recompute, "cp_kind": self.cp_kind, "overlap": self.overlap,
+        }  # fmt: skip
+
+    def label(self) -> str:
+        """The layout in one short line, without degrees of 1."""
+        parts = [f"{a}{getattr(self, a)}" for a in ("tp", "cp", "pp", "vp") if getattr(self, a) > 1]
+        parts.append(f"dp{self.dp}")
+        if self.dp_replicate > 1:
+            parts.append(f"shard{self.dp_shard}")
+        parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
+        parts += [self.recompute] if self.recompute != "none" else []
+        return " ".join(parts)
+
+
+_INT_COLUMNS = (
+    "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "num_microbatches", "zero_stage",
+    "sp", "recompute_index", "cp_kind_index", "overlap_tp", "overlap_dp", "overlap_pp",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTable:
+    """Many layouts: one int64 array of length N per attribute of `LayoutLike`."""
+
+    tp: NDArray[np.int64]
+    cp: NDArray[np.int64]
+    pp: NDArray[np.int64]
+    dp_shard: NDArray[np.int64]
+    dp_replicate: NDArray[np.int64]
+    vp: NDArray[np.int64]
+    mbs: NDArray[np.int64]
+    num_microbatches: NDArray[np.int64]
+    zero_stage: NDArray[np.int64]
+    sp: NDArray[np.int64]
+    recompute_index: NDArray[np.int64]
+    cp_kind_index: NDArray[np.int64]
+    overlap_tp: NDArray[np.int64]
+    overlap_dp: NDArray[np.int64]
+    overlap_pp: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def dp(self) -> NDArray[np.int64]:
+        """Data-parallel degrees."""
+        return self.dp_shard * self.dp_replicate
+
+    def take(self, index: Any) -> LayoutTable:
+        """The rows at `index` (a mask, a slice or positions)."""
+        return LayoutTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def degrees(self) -> NDArray[np.int64]:
+        """Degrees of the atoms, shape (N, len(ATOMS))."""
+        return np.stack([getattr(self, atom) for atom in ATOMS], axis=1)
+
+    def row(self, i: int) -> Layout:
+        """Row `i` as a Layout of Python numbers (the one door out of numpy)."""
+        values = {name: getattr(self, name)[i].item() for name in _INT_COLUMNS}
+        overlap = "+".join(name for name in OVERLAPS if values.pop(f"overlap_{name}")) or "none"
+        return Layout(
+            recompute=RECOMPUTE[values.pop("recompute_index")],
+            cp_kind=CP_KINDS[values.pop("cp_kind_index")],
+            sp=bool(values.pop("sp")),
+            overlap=overlap,
+            **values,
+        )
+
+    @classmethod
+    def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutTable:
+        """A table of the given layouts, which must have the default stage split."""
+        rows = list(layouts)
+        if any(row.stage_layers is not None for row in rows):
+            raise ValueError("a LayoutTable holds layouts with the default stage split only")
+        return cls(
+            **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS}
+        )

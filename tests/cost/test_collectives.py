@@ -1,0 +1,267 @@
+"""Collectives over tiers against arithmetic by hand and nccl-tests' marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost.collectives import (
+    GroupCost,
+    all_reduce_busy,
+    all_to_all_busy,
+    duration,
+    gather_busy,
+    pair_latency,
+    point_to_point_busy,
+    ring_latency,
+    tree_latency,
+)
+
+NVLINK, NIC = 400e9, 50e9
+RATES = (NVLINK, NIC)
+
+
+def all_reduce(split: Sequence[Any], rate: Sequence[float]) -> Any:
+    """All-reduce where the switches do not reduce."""
+    return all_reduce_busy(split, rate, rate)
+
+
+BUSY: dict[str, Callable[..., Any]] = {
+    "gather": gather_busy,
+    "all_reduce": all_reduce,
+    "all_to_all": all_to_all_busy,
+    "pair": point_to_point_busy,
+}
+LATENCY = {"ring": ring_latency, "tree": tree_latency, "pair": pair_latency}
+
+members = st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
+splits = st.lists(members, min_size=3, max_size=3)
+rates = st.lists(st.floats(1e9, 1e12), min_size=3, max_size=3)
+delays = st.lists(st.floats(0, 1e-3), min_size=3, max_size=3)
+
+
+def busbw(seconds_per_byte: Sequence[float], ranks: int) -> float:
+    """nccl-tests' bus bandwidth of an all-reduce whose slowest tier sets the pace."""
+    return 2 * (ranks - 1) / ranks / max(seconds_per_byte)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_all_gather_on_one_tier() -> None:
+    """S·(n − 1)/n/β."""
+    assert gather_busy([8.0], [NVLINK]) == pytest.approx((7 / 8 / NVLINK,), rel=1e-15)
+
+
+def test_all_reduce_on_one_tier_is_reduce_scatter_and_all_gather() -> None:
+    assert all_reduce([4.0], [NVLINK]) == pytest.approx((2 * 3 / 4 / NVLINK,), rel=1e-15)
+
+
+def test_ring_over_nodes_uses_the_nics_of_all_its_members() -> None:
+    """4 nodes of 8: 8 rings side by side, each link out carries an eighth."""
+    inside, outside = gather_busy([8.0, 4.0], RATES)
+    assert inside == pytest.approx(31 / 32 / NVLINK, rel=1e-15)
+    assert outside == pytest.approx(31 / 32 / (8 * NIC), rel=1e-15)
+    (_, one_nic) = gather_busy([1.0, 32.0], RATES)
+    assert one_nic == pytest.approx(8 * outside, rel=1e-15)
+    (_, all_reduced) = all_reduce([8.0, 4.0], RATES)
+    assert all_reduced == pytest.approx(2 * 31 / 32 / (8 * NIC), rel=1e-15)
+
+
+def test_three_tiers_by_hand() -> None:
+    """2 per node, 3 nodes a leaf, 4 leaves: each tier carries what its members share."""
+    ring = 23 / 24
+    assert gather_busy([2.0, 3.0, 4.0], [8.0, 4.0, 2.0]) == pytest.approx(
+        (ring / 8, ring / (2 * 4), ring / (6 * 2)), rel=1e-15
+    )
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_one_member_moves_nothing(kind: str) -> None:
+    assert [float(busy) for busy in BUSY[kind]([1.0, 1.0], RATES)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_one_member_a_node_leaves_the_node_s_links_alone(kind: str) -> None:
+    inside, outside = BUSY[kind]([1.0, 4.0], RATES)
+    assert inside == 0.0
+    assert outside > 0.0
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_group_inside_a_node_leaves_the_network_alone(kind: str) -> None:
+    inside, outside = BUSY[kind]([4.0, 1.0], RATES)
+    assert inside > 0.0
+    assert outside == 0.0
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_what_reaches_the_spine_passes_the_leaf(kind: str) -> None:
+    """Nodes on different leaves: the leaf's links carry what the spine's do, at their rate."""
+    _, leaf, spine = BUSY[kind]([8.0, 1.0, 4.0], [NVLINK, NIC, NIC / 7])
+    assert spine == pytest.approx(7 * leaf, rel=1e-15)
+
+
+def test_two_nodes_all_reduce_at_the_rate_inside() -> None:
+    """nccl-tests, 8 GPUs a node: two nodes reach NVLink's rate, three fall to the NICs' sum."""
+    inside, outside = all_reduce([8.0, 2.0], RATES)
+    assert outside == pytest.approx(1 / (8 * NIC), rel=1e-15)
+    assert busbw((inside, outside), 16) == pytest.approx(NVLINK, rel=1e-15)
+    slower_nics = [all_reduce([8.0, nodes], (2 * NVLINK, NIC)) for nodes in (2.0, 3.0, 4.0)]
+    found = [busbw(busy, ranks) for busy, ranks in zip(slower_nics, (16, 24, 32), strict=True)]
+    assert found == pytest.approx([8 * NIC * 15 / 8, 8 * NIC, 8 * NIC], rel=1e-15)
+
+
+def test_two_nodes_are_special_on_any_tier_and_to_all_reduce_alone() -> None:
+    _, leaf, spine = all_reduce([8.0, 1.0, 2.0], [NVLINK, NIC, NIC])
+    assert (leaf, spine) == pytest.approx((1 / (8 * NIC),) * 2, rel=1e-15)
+    _, outside = gather_busy([8.0, 2.0], RATES)
+    assert outside == pytest.approx(15 / 16 / (8 * NIC), rel=1e-15)
+
+
+@pytest.mark.parametrize(("size", "lift"), [(2, 1.0), (5, 1.0), (6, 1.3), (8, 1.3)])
+def test_switches_reduce_for_six_members_or_more(size: int, lift: float) -> None:
+    (seconds,) = all_reduce_busy([float(size)], [NVLINK], [1.3 * NVLINK])
+    assert busbw((seconds,), size) == pytest.approx(lift * NVLINK, rel=1e-14)
+    (gathered,) = gather_busy([float(size)], [NVLINK])
+    assert gathered == pytest.approx((size - 1) / size / NVLINK, rel=1e-15)
+
+
+def test_lift_counts_members_under_one_switch() -> None:
+    """3 in each of 4 nodes are 12, but no node's switch sees six."""
+    inside, _ = all_reduce_busy([3.0, 4.0], RATES, (1.3 * NVLINK, NIC))
+    assert inside == pytest.approx(2 * 11 / 12 / NVLINK, rel=1e-14)
+
+
+@pytest.mark.parametrize("size", [4.0, 8.0])
+def test_slower_reduction_slows_a_group_of_any_size(size: float) -> None:
+    (seconds,) = all_reduce_busy([size], [NVLINK], [0.5 * NVLINK])
+    assert seconds == pytest.approx(2 * (size - 1) / size / (0.5 * NVLINK), rel=1e-14)
+
+
+def test_all_to_all_is_bound_by_each_rank_s_own_nic() -> None:
+    """Of 16 ranks in two nodes half of a rank's bytes leave the node, over one NIC."""
+    inside, outside = all_to_all_busy([8.0, 2.0], RATES)
+    assert inside == pytest.approx(15 / 16 / NVLINK, rel=1e-15)
+    assert outside == pytest.approx(8 / 16 / NIC, rel=1e-15)
+    _, _, spine = all_to_all_busy([8.0, 2.0, 4.0], [NVLINK, NIC, NIC])
+    assert spine == pytest.approx(48 / 64 / NIC, rel=1e-15)
+
+
+def test_worst_neighbour_is_as_far_as_the_group_reaches() -> None:
+    assert point_to_point_busy([2.0, 1.0], RATES) == (1 / NVLINK, 0.0)
+    assert point_to_point_busy([2.0, 4.0], RATES) == (1 / NVLINK, 1 / NIC)
+    assert point_to_point_busy([1.0, 4.0], RATES) == (0.0, 1 / NIC)
+
+
+# ---------------------------------------------------------------- latency
+
+
+def test_ring_passes_every_member_once() -> None:
+    assert ring_latency([8.0], [2.0], [3.0]) == 3.0 + 7 * 2.0
+
+
+def test_tree_goes_up_and_down() -> None:
+    """A chain of 8 inside each node, two levels over 4 nodes, both ways; the slower start."""
+    found = tree_latency([8.0, 4.0], [1.0, 10.0], [3.0, 5.0])
+    assert found == 5.0 + 2 * (7 * 1.0 + 2 * 10.0)
+
+
+def test_neighbour_is_one_hop_away() -> None:
+    assert pair_latency([8.0, 1.0], [1.0, 10.0], [3.0, 5.0]) == 4.0
+    assert pair_latency([8.0, 2.0], [1.0, 10.0], [3.0, 5.0]) == 15.0
+    assert pair_latency([1.0, 2.0], [1.0, 10.0], [3.0, 5.0]) == 15.0
+
+
+@pytest.mark.parametrize("kind", LATENCY)
+def test_one_member_waits_for_nobody(kind: str) -> None:
+    assert LATENCY[kind]([1.0, 1.0], [1.0, 10.0], [3.0, 5.0]) == 0.0
+
+
+# ---------------------------------------------------------------- duration
+
+
+def test_without_ramp_the_slowest_tier_follows_the_start() -> None:
+    assert duration(GroupCost(2.0, (3.0, 5.0)), (0.0, 0.0)) == 7.0
+
+
+def test_full_ramp_is_the_p_norm_of_one_half() -> None:
+    found = duration(GroupCost(2.0, (8.0, 0.0)), (1.0, 1.0))
+    assert found == pytest.approx((2.0**0.5 + 8.0**0.5) ** 2, rel=1e-15)
+
+
+def test_each_tier_has_its_own_ramp() -> None:
+    assert duration(GroupCost(4.0, (9.0, 16.0)), (2.0, 0.0)) == 4.0 + 9.0 + 2 * 2 * 6.0
+
+
+@given(
+    st.floats(0, 10),
+    st.lists(st.floats(0, 10), min_size=3, max_size=3),
+    st.lists(st.floats(0, 2), min_size=3, max_size=3),
+    st.integers(0, 3),
+    st.floats(0, 10),
+)
+def test_duration_never_falls(
+    latency: float, busy: list[float], ramp: list[float], component: int, push: float
+) -> None:
+    costs = [latency, *busy]
+    before = duration(GroupCost(costs[0], tuple(costs[1:])), ramp)
+    assert before >= max(costs)
+    costs[component] += push
+    assert duration(GroupCost(costs[0], tuple(costs[1:])), ramp) >= before * (1 - 1e-15)
+
+
+# ---------------------------------------------------------------- properties
+
+
+@pytest.mark.parametrize("kind", BUSY)
+@given(splits, rates, st.integers(0, 2), st.floats(1.0, 10.0))
+def test_faster_links_are_never_busier(
+    kind: str, split: list[float], rate: list[float], tier: int, factor: float
+) -> None:
+    faster = [r * factor if t == tier else r for t, r in enumerate(rate)]
+    for before, after in zip(BUSY[kind](split, rate), BUSY[kind](split, faster), strict=True):
+        assert after <= before
+
+
+@given(splits, rates, st.floats(1.0, 2.0), st.floats(1.0, 2.0))
+def test_better_reduction_is_never_busier(
+    split: list[float], rate: list[float], lift: float, more: float
+) -> None:
+    reduce_rate = [r * lift for r in rate]
+    before = all_reduce_busy(split, rate, reduce_rate)
+    after = all_reduce_busy(split, rate, [r * more for r in reduce_rate])
+    for slow, fast in zip(before, after, strict=True):
+        assert fast <= slow * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("kind", LATENCY)
+@given(splits, delays, delays, st.integers(0, 2), st.floats(0, 1e-3))
+def test_longer_hops_are_never_faster(
+    kind: str, split: list[float], hop: list[float], base: list[float], tier: int, more: float
+) -> None:
+    before = LATENCY[kind](split, hop, base)
+    assert before >= 0.0
+    longer = [seconds + more * (t == tier) for t, seconds in enumerate(hop)]
+    assert LATENCY[kind](split, longer, base) >= before
+    later = [seconds + more * (t == tier) for t, seconds in enumerate(base)]
+    assert LATENCY[kind](split, hop, later) >= before
+
+
+@given(st.lists(splits, min_size=1, max_size=5), rates)
+def test_arrays_equal_numbers(rows: list[list[float]], rate: list[float]) -> None:
+    columns = list(np.array(rows).T)
+    for function in BUSY.values():
+        table = np.stack(np.broadcast_arrays(*function(columns, rate)))
+        assert table.dtype == np.float64
+        for i, row in enumerate(rows):
+            np.testing.assert_allclose(table[:, i], function(row, rate), rtol=1e-12)
+    for latency in LATENCY.values():
+        table = latency(columns, rate, rate)
+        for i, row in enumerate(rows):
+            np.testing.assert_allclose(table[i], latency(row, rate, rate), rtol=1e-12)

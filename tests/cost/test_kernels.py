@@ -1,0 +1,148 @@
+"""Matrix-multiply time against hand-computed values and its own invariants."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost.kernels import gemm_seconds
+
+COEFFICIENTS = SimpleNamespace(
+    efficiency=0.8, k_half=100.0, tile_m=128, tile_n=64, overhead_seconds=3e-6
+)
+HARDWARE = {
+    "peak_flops": 1e15,
+    "num_multiprocessors": 100,
+    "hbm_bytes_per_second": 3e12,
+    "hbm_efficiency": 0.8,
+    "input_bytes": 2,
+    "output_bytes": 2,
+}
+sizes = st.integers(1, 200_000)
+rates = st.floats(1e9, 1e17)
+
+
+def seconds(m, n, k, **changes):
+    return gemm_seconds(m, n, k, **{"coefficients": COEFFICIENTS, **HARDWARE, **changes})
+
+
+def test_compute_bound_by_hand():
+    # 8 x 20 = 160 tiles in two waves of 100: wave = sqrt(0.8); 900/(900 + 100): ramp = 0.9.
+    flops = 2 * 1024 * 1280 * 900
+    expected = 3e-6 + flops / (1e15 * 0.8 * 0.9 * 0.8**0.5)
+    assert seconds(1024, 1280, 900) == pytest.approx(expected, rel=1e-12)
+
+
+def test_tiles_that_stick_out_are_paid_for():
+    # 9 x 20 = 180 tiles; 1025 of their 1152 rows are used.
+    flops = 2 * 1025 * 1280 * 900
+    expected = 3e-6 + flops / (1e15 * 0.8 * 0.9 * (1025 / 1152) * 0.9**0.5)
+    assert seconds(1025, 1280, 900) == pytest.approx(expected, rel=1e-12)
+
+
+def test_hbm_bound_by_hand():
+    # One row: 2·(10 000 + 10 000·20 000) + 2·20 000 = 400 060 000 bytes at 2.4e12 bytes/second.
+    assert seconds(1, 20_000, 10_000) == pytest.approx(3e-6 + 400_060_000 / 2.4e12, rel=1e-12)
+
+
+def test_bytes_per_element_count_on_both_sides():
+    # 1·(10 000 + 10 000·20 000) + 4·20 000 bytes.
+    time = seconds(1, 20_000, 10_000, input_bytes=1, output_bytes=4)
+    assert time == pytest.approx(3e-6 + 200_090_000 / 2.4e12, rel=1e-12)
+
+
+def test_large_product_reaches_the_efficiency():
+    m, n, k = 128 * 10_000, 64 * 10_000, 10_000_000
+    assert 2.0 * m * n * k / seconds(m, n, k) / 1e15 == pytest.approx(0.8, rel=1e-4)
+
+
+def test_half_of_the_efficiency_at_k_half():
+    m, n = 128 * 1000, 64 * 1000  # whole tiles, whole waves
+    time = seconds(m, n, 100, hbm_bytes_per_second=1e18) - 3e-6
+    assert 2 * m * n * 100 / time / 1e15 == pytest.approx(0.4, rel=1e-9)
+
+
+def test_small_product_costs_the_overhead():
+    assert seconds(1, 1, 1) == pytest.approx(3e-6, rel=1e-2)
+
+
+def test_scalars_equal_arrays():
+    m = np.array([1, 512, 1000, 8192, 32768])[:, None, None]
+    n = np.array([1, 777, 4096, 53248])[None, :, None]
+    k = np.array([1, 100, 16384])[None, None, :]
+    table = seconds(m, n, k)
+    assert table.shape == (5, 4, 3)
+    assert table.dtype == np.float64
+    for index in np.ndindex(table.shape):
+        one = seconds(m[index[0], 0, 0].item(), n[0, index[1], 0].item(), k[0, 0, index[2]].item())
+        assert table[index] == pytest.approx(one, rel=1e-12)
+
+
+def test_hardware_and_coefficients_broadcast():
+    peaks = np.array([1e14, 1e15, 1e16])
+    many = SimpleNamespace(**{**vars(COEFFICIENTS), "efficiency": np.array([0.5, 0.6, 0.7])})
+    table = seconds(4096, 4096, 4096, peak_flops=peaks, coefficients=many)
+    for index, efficiency in enumerate(many.efficiency):
+        one = SimpleNamespace(**{**vars(COEFFICIENTS), "efficiency": efficiency})
+        expected = seconds(4096, 4096, 4096, peak_flops=peaks[index], coefficients=one)
+        assert table[index] == pytest.approx(expected, rel=1e-12)
+
+
+def test_integer_arrays_do_not_overflow():
+    m, n, k = (np.array([size], dtype=np.int32) for size in (6_000_000, 400_000, 53_248))
+    assert seconds(m, n, k)[0] == pytest.approx(seconds(6e6, 4e5, 53_248.0), rel=1e-12)
+
+
+@given(m=sizes, n=sizes, k=sizes, rate=rates, factor=st.floats(1.0, 1e4))
+def test_never_slower_with_a_higher_peak_or_bandwidth(m, n, k, rate, factor):
+    for name in ("peak_flops", "hbm_bytes_per_second"):
+        slow, fast = (seconds(m, n, k, **{name: value}) for value in (rate, rate * factor))
+        assert fast <= slow
+
+
+@given(m=sizes, n=sizes, k=sizes, more=st.integers(1, 5000))
+def test_never_faster_with_a_larger_product(m, n, k, more):
+    least = seconds(m, n, k) * (1 - 1e-12)
+    assert seconds(m + more, n, k) >= least
+    assert seconds(m, n + more, k) >= least
+    assert seconds(m, n, k + more) >= least
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_never_above_the_roof(m, n, k):
+    useful_seconds = 2.0 * m * n * k / (1e15 * COEFFICIENTS.efficiency)
+    assert seconds(m, n, k) >= COEFFICIENTS.overhead_seconds + useful_seconds * (1 - 1e-12)
+
+
+# The form against measured latencies:
+# H100 SXM, BF16, best framework of aiconfigurator-core 0.12.0 (Apache-2.0).
+@pytest.mark.parametrize(
+    ("m", "n", "k", "measured_seconds"),
+    [
+        (4096, 512, 512, 6.2e-6),
+        (4096, 4096, 512, 31.7e-6),
+        (4096, 512, 4096, 24.5e-6),
+        (4096, 4096, 4096, 166.0e-6),
+        (4096, 8192, 8192, 672.8e-6),
+        (16384, 8192, 8192, 2817.6e-6),
+    ],
+)
+def test_h100_measurements(m, n, k, measured_seconds):
+    h100 = SimpleNamespace(
+        efficiency=0.8576, k_half=164.3, tile_m=64, tile_n=64, overhead_seconds=2.88e-6
+    )
+    time = gemm_seconds(
+        m,
+        n,
+        k,
+        coefficients=h100,
+        peak_flops=989.5e12,
+        num_multiprocessors=132,
+        hbm_bytes_per_second=3.35e12,
+        hbm_efficiency=0.85,
+        input_bytes=2,
+        output_bytes=2,
+    )
+    assert time == pytest.approx(measured_seconds, rel=0.15)

@@ -1,0 +1,187 @@
+"""Stages, what they hold and how long they idle, against schedules played out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.pipeline import (
+    bubble_slots,
+    default_stage_layers,
+    layers_in_flight,
+    stage_classes,
+    synchronisation_window,
+)
+from planner.layout import Layout, LayoutTable
+from tests.cost.schedules import operations, peak_in_flight, seconds
+
+degrees = st.integers(1, 24)
+chunks = st.integers(1, 8)
+
+
+def split(num_layers: int, pp: int, vp: int = 1) -> list[int]:
+    layers = default_stage_layers(num_layers, Layout(pp=pp, vp=vp), np.arange(pp))
+    return [int(count) for count in np.broadcast_to(layers, (pp,))]
+
+
+def plain_split(num_layers: int, pp: int, vp: int) -> list[int]:
+    """⌊L/C⌋ layers a chunk; the remainder, one each, to a run of chunks in the middle."""
+    sizes = [num_layers // (pp * vp)] * (pp * vp)
+    rest = num_layers % (pp * vp)
+    before = (pp * vp - rest) // 2
+    for chunk in range(before, before + rest):
+        sizes[chunk] += 1
+    return [sum(sizes[stage::pp]) for stage in range(pp)]
+
+
+# ---------------------------------------------------------------- split
+
+
+@given(st.integers(1, 200), degrees, chunks)
+def test_default_split_has_every_layer_once(num_layers: int, pp: int, vp: int) -> None:
+    found = split(num_layers, pp, vp)
+    assert sum(found) == num_layers
+    assert found == plain_split(num_layers, pp, vp)
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "pp", "vp", "expected"),
+    [
+        (8, 4, 1, [2, 2, 2, 2]),
+        (10, 4, 1, [2, 3, 3, 2]),
+        (9, 4, 1, [2, 3, 2, 2]),
+        (11, 4, 1, [3, 3, 3, 2]),
+        (7, 1, 1, [7]),
+        (126, 16, 1, [7, *[8] * 14, 7]),
+        # chunks 1 1 2 2 | 2 2 1 1 of stages 0 1 2 3 0 1 2 3
+        (12, 4, 2, [3, 3, 3, 3]),
+        # chunks 1 1 1 2 | 2 1 1 1
+        (10, 4, 2, [3, 2, 2, 3]),
+    ],
+)
+def test_remainder_goes_to_the_middle(
+    num_layers: int, pp: int, vp: int, expected: list[int]
+) -> None:
+    assert split(num_layers, pp, vp) == expected
+
+
+@given(st.lists(st.tuples(degrees, chunks), min_size=1, max_size=5), st.integers(1, 200))
+def test_split_of_a_table(rows: list[tuple[int, int]], num_layers: int) -> None:
+    table = LayoutTable.from_layouts([Layout(pp=pp, vp=vp) for pp, vp in rows])
+    classes = stage_classes(num_layers, table)
+    assert classes.shape == (3, len(rows))
+    layers = default_stage_layers(num_layers, table, classes)
+    for i, (pp, vp) in enumerate(rows):
+        own = split(num_layers, pp, vp)
+        assert [own[stage] for stage in classes[:, i]] == layers[:, i].tolist()
+
+
+# ---------------------------------------------------------------- stages that matter
+
+weights = st.floats(0, 10)
+
+
+@given(st.integers(1, 60), degrees, chunks, weights, weights, weights)
+def test_slowest_stage_is_among_the_classes(
+    num_layers: int, pp: int, vp: int, layer: float, embedding: float, head: float
+) -> None:
+    slots = [layer * count for count in split(num_layers, pp, vp)]
+    slots[0] += embedding
+    slots[-1] += head
+    classes = stage_classes(num_layers, Layout(pp=pp, vp=vp)).tolist()
+    assert max(slots[stage] for stage in classes) == max(slots)
+
+
+@given(st.integers(1, 60), degrees, chunks, st.integers(1, 64), weights, weights, weights, weights)
+def test_fullest_stage_is_among_the_classes(
+    num_layers: int,
+    pp: int,
+    vp: int,
+    m: int,
+    states: float,
+    kept: float,
+    embedding: float,
+    head: float,
+) -> None:
+    """Bytes of states and activations a layer, of the embedding and of the head."""
+    layout = Layout(pp=pp, vp=vp, num_microbatches=m)
+    stage = np.arange(pp)
+    layers = np.array(split(num_layers, pp, vp))
+    held = states * layers + kept * layers_in_flight(layout, stage, layers)
+    held = held + embedding * (stage == 0) + head * (stage == pp - 1)
+    classes = stage_classes(num_layers, layout)
+    assert held[classes].max() == pytest.approx(held.max(), rel=1e-12)
+
+
+# ---------------------------------------------------------------- in flight
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 8), st.integers(1, 20), st.integers(1, 3))
+def test_layers_in_flight_under_1f1b(pp: int, m: int, per_stage: int) -> None:
+    layout = Layout(pp=pp, num_microbatches=m)
+    for stage in range(pp):
+        peak = peak_in_flight(operations(pp, 1, m, stage))
+        assert layers_in_flight(layout, stage, per_stage) == peak * per_stage
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 6), st.integers(2, 4), st.integers(1, 4), st.integers(1, 3))
+def test_layers_in_flight_under_interleaving(pp: int, vp: int, rounds: int, per_chunk: int) -> None:
+    m = rounds * pp
+    layout = Layout(pp=pp, vp=vp, num_microbatches=m)
+    for stage in range(pp):
+        peak = peak_in_flight(operations(pp, vp, m, stage))
+        found = layers_in_flight(layout, stage, per_chunk * vp)
+        assert found == pytest.approx(peak * per_chunk, rel=1e-12)
+
+
+def test_first_stage_holds_as_many_micro_batches_as_there_are_stages() -> None:
+    assert layers_in_flight(Layout(pp=4, num_microbatches=16), 0, 2) == 8
+    assert layers_in_flight(Layout(pp=4, num_microbatches=3), 0, 2) == 6
+    # interleaved: (1 + (pp − 1)/(pp·vp)) times as much (Korthikanti et al. 2022, §4.2.3)
+    layout = Layout(pp=4, vp=2, num_microbatches=16)
+    assert layers_in_flight(layout, 0, 2) == pytest.approx(8 * (1 + 3 / 8))
+
+
+# ---------------------------------------------------------------- bubble
+
+
+def shares(pp: int, vp: int, slot: float) -> list[float]:
+    return [slot / vp] * (pp * vp)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
+def test_bubble_of_equal_stages(pp: int, vp: int, rounds: int) -> None:
+    vp = vp if pp > 1 else 1
+    m = rounds * pp
+    slots = seconds(pp, vp, m, shares(pp, vp, 1 / 3), shares(pp, vp, 2 / 3))
+    assert bubble_slots(Layout(pp=pp, vp=vp)) == pytest.approx(slots - m, abs=1e-9)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_bubble_does_not_depend_on_the_number_of_micro_batches(m: int) -> None:
+    slots = seconds(4, 1, m, [1 / 3] * 4, [2 / 3] * 4)
+    assert bubble_slots(Layout(pp=4, num_microbatches=m)) == pytest.approx(slots - m)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def test_gradients_are_complete_in_the_last_micro_batch() -> None:
+    assert synchronisation_window(Layout(pp=4, num_microbatches=8)) == 1.0
+
+
+@pytest.mark.parametrize(("pp", "vp"), [(2, 2), (4, 2), (4, 3), (3, 4)])
+def test_chunks_complete_one_after_another(pp: int, vp: int) -> None:
+    """What a stage still runs backwards once its first chunk has seen every micro-batch."""
+    m = 2 * pp
+    for stage in range(pp):
+        backwards = [op for op in operations(pp, vp, m, stage) if not op.forward]
+        ends = {op.chunk: k for k, op in enumerate(backwards)}
+        left = len(backwards) - 1 - min(ends.values())
+        layout = Layout(pp=pp, vp=vp, num_microbatches=m)
+        assert synchronisation_window(layout) == pytest.approx(left / vp)
