@@ -1,0 +1,1 @@
+"""Choosing: legal layouts, their placements, the search with its proof, and the check of it."""

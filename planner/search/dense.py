@@ -1,0 +1,165 @@
+"""The dense training job as a search problem: layouts that fit, their bounds and exact steps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.collectives import GroupCost
+from planner.cost.context import CostContext
+from planner.cost.step import evaluate, shape_costs, step_time
+from planner.cost.traffic import Splits, channel_costs, joined, occurrences, price
+from planner.layout import ATOMS, GROUPS, LayoutTable
+from planner.search.placement import splits
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+GROUP_ATOMS: Mapping[str, tuple[int, ...]] = {
+    name: tuple(ATOMS.index(atom) for atom in atoms) for name, atoms in GROUPS.items()
+}
+
+
+def splits_of(placements: IntArray) -> Splits:
+    """Each group's members per tier under placements of shape (..., A, T): T arrays (...)."""
+    return {
+        name: [placements[..., atoms, t].prod(axis=-1) for t in range(placements.shape[-1])]
+        for name, atoms in GROUP_ATOMS.items()
+    }
+
+
+class DenseProblem:
+    """`SearchProblem` over the rows of a table of legal layouts that fit in memory."""
+
+    def __init__(self, ctx: CostContext, table: LayoutTable) -> None:
+        self.ctx = ctx
+        self.table = table
+        self._minima: dict[tuple[str, int, bool, int | None], list[float]] = {}
+
+    @property
+    def num_shapes(self) -> int:
+        """Layouts to choose among."""
+        return len(self.table)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Children per domain of every tier, inner to outer."""
+        return self.ctx.topology.widths
+
+    @cached_property
+    def degrees(self) -> IntArray:
+        """Degrees of the atoms, shape (num_shapes, A)."""
+        return self.table.degrees()
+
+    def lower_bounds(self) -> FloatArray:
+        """The step at each component's least over the group's own splits, shape (num_shapes)."""
+        return self._bound(np.arange(self.num_shapes), None)
+
+    def tighter_bounds(self, shapes: IntArray) -> FloatArray:
+        """The least, over what tp takes of the innermost domain, of the step at minima given that.
+
+        With a of the domain's w members in one tp group, every other group has at most w/a inside.
+        """
+        width = self.widths[0]
+        bounds = [self._bound(shapes, inner) for inner in range(1, width + 1)
+                  if np.any(self.table.tp[shapes] % inner == 0)]  # fmt: skip
+        return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
+
+    def _bound(self, shapes: IntArray, tp_inside: int | None) -> FloatArray:
+        table = self.table.take(shapes)
+        shape = shape_costs(self.ctx, table)
+        degrees = self.degrees[shapes]
+        costs = {}
+        for name, channel in shape.traffic.items():
+            sizes = degrees[:, list(GROUP_ATOMS[channel.group])].prod(axis=1)
+            prices = {
+                (channel.group, part.kind): self._least(
+                    part.kind, sizes, channel.group == "tp", tp_inside
+                )
+                for part in channel.parts
+            }
+            costs[name] = joined(channel, prices)
+        # no traffic at an infinite rate is no traffic; an impossible share is an infinite step
+        total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
+        impossible = (
+            np.zeros(len(shapes), dtype=bool) if tp_inside is None else (table.tp % tp_inside != 0)
+        )
+        return np.where(impossible, np.inf, total)
+
+    def _least(self, kind: str, sizes: IntArray, is_tp: bool, tp_inside: int | None) -> GroupCost:
+        """Least latency of a call and least busy seconds per byte of groups of these sizes.
+
+        Over the splits of a group of each size with `tp_inside` members in the innermost domain
+        (the tp group itself) or at most the width over that (any other); over all where None.
+        """
+        distinct, position = np.unique(sizes, return_inverse=True)
+        rows = [self._least_of(kind, size, is_tp, tp_inside) for size in distinct.tolist()]
+        latency, *busy = np.array(rows, dtype=np.float64).T[:, position]
+        return GroupCost(latency, tuple(busy))
+
+    def _least_of(self, kind: str, size: int, is_tp: bool, inside: int | None) -> list[float]:
+        key = (kind, size, is_tp, inside)
+        if key not in self._minima:
+            options = splits(size, self.widths, self.ctx.num_accelerators)
+            if inside is not None:
+                inner = options[:, 0]
+                options = options[inner == inside if is_tp else inner * inside <= self.widths[0]]
+            if len(options):
+                cost = price(kind, list(options.T), self.ctx.tiers)
+                found = [
+                    float(np.min(np.broadcast_to(c, len(options))))
+                    for c in (cost.latency_seconds, *cost.busy_seconds)
+                ]
+            else:
+                found = [0.0] * (1 + len(self.widths))
+            self._minima[key] = found
+        return self._minima[key]
+
+    def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
+        """Exact step seconds of rows: (R), (R, A, T) → (R)."""
+        step = evaluate(self.ctx, self.table.take(shapes), splits_of(placements))
+        return np.asarray(step.total, dtype=np.float64)
+
+    def slow_byte_seconds(self, shapes: IntArray, placements: IntArray) -> FloatArray:
+        """Busy seconds of the links outside the innermost tier in a step, summed over groups."""
+        layout = self.table.take(shapes)
+        shape = shape_costs(self.ctx, layout)
+        costs = channel_costs(self.ctx, shape.traffic, splits_of(placements))
+        times = occurrences(self.ctx, layout)
+        total = np.zeros(len(shapes))
+        for name, cost in costs.items():
+            for busy in cost.busy_seconds[1:]:
+                total = total + times[name] * busy
+        return total
+
+    def degrees_sum(self, shapes: IntArray) -> IntArray:
+        """Sum of tp, cp, pp and vp: what makes a layout more complicated to run."""
+        t = self.table
+        return (t.tp + t.cp + t.pp + t.vp)[shapes]
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[int, ...], ...]:
+        found = []
+        for axes in self.ctx.software.orders.values():
+            atoms: list[str] = []
+            for axis in (*axes, *ATOMS):
+                for atom in ("dp_shard", "dp_replicate") if axis == "dp" else (axis,):
+                    if atom in ATOMS and atom not in atoms:
+                        atoms.append(atom)
+            found.append(tuple(ATOMS.index(atom) for atom in atoms))
+        return tuple(found)
+
+    def orders(self, i: int) -> Sequence[tuple[int, ...]]:
+        """The software's rank orders as atom indices, innermost first."""
+        return self._orders
+
+    def groups(self, i: int) -> Mapping[str, tuple[int, ...]]:
+        """Atom indices of every communicating group."""
+        return GROUP_ATOMS
+
+    def key(self, i: int) -> Hashable:
+        """Every row is a layout of its own."""
+        return i

@@ -1,0 +1,182 @@
+"""Every legal layout of a scenario, as a table, and counts of what was ruled out and why.
+
+Columns are added one choice after another; a rule applies as soon as all its keys are there, so
+that what it rules out is never multiplied by later choices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.context import CostContext
+from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
+from planner.problem.scenario import Search
+from planner.search.rules import Rule, rules_of
+
+Ints = NDArray[np.int64]
+
+SEARCH_RULE = "search"
+"""Id under which layouts outside the scenario's `search:` restrictions are counted."""
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, rising."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
+
+
+def layouts(ctx: CostContext, search: Search) -> tuple[LayoutTable, Counter[str]]:
+    """All layouts that keep every rule and restriction, and how many each rule ruled out.
+
+    Counts are of partial layouts: a rule counts what it stopped at the point it could be judged.
+    """
+    growth = _Growth(ctx, search)
+    n = ctx.num_accelerators
+    growth.add("tp", lambda row: divisors(n), ())
+    growth.add("cp", lambda row: divisors(n // row[0]), ("tp",))
+    growth.add("pp", lambda row: divisors(n // (row[0] * row[1])), ("tp", "cp"))
+    whole = n // (growth.table.tp * growth.table.cp * growth.table.pp)
+    growth.set("dp_shard", whole, restrict=False)
+    growth.restrict("dp", whole)
+    batch = ctx.training.global_batch_size
+    growth.add(
+        "mbs", lambda row: (1,) if batch % row[0] else divisors(batch // row[0]), ("dp_shard",)
+    )
+    growth.set(
+        "num_microbatches", batch // (growth.table.mbs * growth.table.dp_shard), restrict=False
+    )
+    growth.judge("num_microbatches", "dp")
+    growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
+    growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
+    if ctx.software.shard_groups == "any":
+        growth.split_shards()
+    growth.judge("dp_replicate", "dp_shard")
+    growth.keep_canonical_zero()
+    growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
+    growth.add(
+        "recompute_index", lambda row: [RECOMPUTE.index(r) for r in ctx.software.recompute], ()
+    )
+    growth.add("cp_kind_index", lambda row: _cp_kinds(ctx, search) if row[0] > 1 else (0,), ("cp",))
+    for name in ctx.software.overlap:
+        growth.set(f"overlap_{name}", np.ones(len(growth.table), dtype=np.int64), restrict=False)
+    growth.finish()
+    return growth.table, growth.excluded
+
+
+def _cp_kinds(ctx: CostContext, search: Search) -> Sequence[int]:
+    kinds = CP_KINDS if search.cp_kind is not None else (ctx.software.cp_kind,)
+    return [CP_KINDS.index(kind) for kind in kinds]
+
+
+_DEFAULTS = LayoutTable.from_layouts([Layout()])
+
+
+class _Growth:
+    """A table of partial layouts that grows by one choice at a time."""
+
+    def __init__(self, ctx: CostContext, search: Search) -> None:
+        self.ctx = ctx
+        self.search = search
+        self.table = _DEFAULTS
+        self.excluded: Counter[str] = Counter()
+        self.pending: list[Rule] = list(rules_of(ctx.software))
+        self.present: set[str] = set()
+
+    def add(
+        self, name: str, choices: Callable[[Any], Sequence[int] | range], depends: tuple[str, ...]
+    ) -> None:
+        """Cross the rows with `choices(the row's values of depends)`."""
+        if not len(self.table):
+            self.present.add(name)
+            return
+        if depends:
+            known = np.stack([getattr(self.table, d) for d in depends], axis=1)
+        else:
+            known = np.zeros((len(self.table), 1), dtype=np.int64)
+        keys, position = np.unique(known, axis=0, return_inverse=True)
+        options = [np.fromiter(choices(tuple(key.tolist())), np.int64) for key in keys]
+        counts = np.array([len(option) for option in options])[position]
+        rows = np.repeat(np.arange(len(self.table)), counts)
+        values = np.concatenate([options[p] for p in position.tolist()])
+        self.table = self.table.take(rows)
+        self.set(name, values)
+
+    def set(self, name: str, values: Ints, restrict: bool = True) -> None:
+        """Set a column, then drop rows that a restriction or a rule now forbids."""
+        self.table = replace(self.table, **{name: values})
+        if restrict:
+            self.restrict(name, values)
+        self.judge(name)
+
+    def restrict(self, name: str, values: Ints) -> None:
+        """Drop rows whose choice the scenario's `search:` does not list."""
+        allowed = _allowed(self.search, name)
+        if allowed is not None:
+            self._keep(np.isin(values, allowed), SEARCH_RULE)
+
+    def judge(self, *names: str) -> None:
+        """Apply the rules whose keys are all present."""
+        self.present.update(_key(name) for name in names)
+        ready = [r for r in self.pending if set(r.keys) <= self.present]
+        self.pending = [r for r in self.pending if r not in ready]
+        for rule in ready:
+            if len(self.table):
+                holds = np.broadcast_to(rule.holds(self.ctx, self.table), (len(self.table),))
+                self._keep(holds, rule.id)
+
+    def split_shards(self) -> None:
+        """Cross with every way to shard states over part of the data-parallel ranks."""
+
+        def groups(row: Any) -> Sequence[int]:
+            dp, zero_stage = row
+            return divisors(dp) if zero_stage else [dp]
+
+        self.add("dp_shard", groups, ("dp_shard", "zero_stage"))
+        table = self.table
+        ranks = self.ctx.num_accelerators // (table.tp * table.cp * table.pp)
+        self.set("dp_replicate", ranks // table.dp_shard)
+
+    def keep_canonical_zero(self) -> None:
+        """Where nothing is sharded all stages are the same layout: keep the first."""
+        first = min(self.ctx.software.zero_stages)
+        alone = self.table.cp * self.table.dp_shard == 1
+        redundant = alone & (self.table.zero_stage != first)
+        wanted = _allowed(self.search, "zero_stage")
+        if wanted is None or first in wanted:
+            self.table = self.table.take(~redundant)
+
+    def finish(self) -> None:
+        """Apply what is left."""
+        self.judge(*(key for rule in self.pending for key in rule.keys))
+
+    def _keep(self, mask: Any, rule: str) -> None:
+        dropped = int(np.count_nonzero(~mask))
+        if dropped:
+            self.excluded[rule] += dropped
+            self.table = self.table.take(mask)
+
+
+def _key(column: str) -> str:
+    return {"recompute_index": "recompute", "cp_kind_index": "cp_kind"}.get(column, column)
+
+
+def _allowed(search: Search, name: str) -> list[int] | None:
+    """The restriction on a column as its integer codes, or None."""
+    values = getattr(search, _key(name), None)
+    if name == "vp" and values is None and search.schedule is not None:
+        # a schedule is chosen by its virtual stages
+        both = {"1f1b", "interleaved"} <= set(search.schedule)
+        return None if both else ([1] if "1f1b" in search.schedule else list(range(2, 1 << 10)))
+    if values is None:
+        return None
+    if name == "recompute_index":
+        return [RECOMPUTE.index(v) for v in values]
+    if name == "cp_kind_index":
+        return [CP_KINDS.index(v) for v in values]
+    return [int(v) for v in values]

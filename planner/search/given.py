@@ -1,0 +1,150 @@
+"""A layout the user gives: text or mapping, completed with what follows, checked by the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.cost.context import CostContext
+from planner.errors import IllegalLayoutError, InputError, nearest_of
+from planner.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout
+from planner.search.rules import check
+
+INTEGERS = (
+    "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
+    "num_microbatches", "zero_stage",
+)  # fmt: skip
+TEXTS: Mapping[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE,
+    "cp_kind": CP_KINDS,
+    "schedule": ("1f1b", "interleaved"),
+}
+KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap", "dispatcher")
+
+
+def parse_layout(text: str) -> dict[str, str]:
+    """Keys and values of `tp=8,pp=4,…`.
+
+    Raises:
+        InputError: not of that form, or a key twice.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise InputError(
+                f"{part!r} is not key=value", key="--layout", value=text,
+                allowed="key=value,… with keys " + ", ".join(KEYS),
+            )  # fmt: skip
+        if key in found:
+            raise InputError(f"{key} is given twice", key="--layout", value=text)
+        found[key] = value
+    return found
+
+
+def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layout") -> Layout:
+    """The layout of such keys and values, legal under the scenario's software.
+
+    Degrees not given are 1, but dp takes what is left of the accelerators; companions follow the
+    software's habits. Derived keys may be given and must agree.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+        IllegalLayoutError: a rule is broken, or derived keys disagree.
+    """
+    values = {key: _value(key, value, path) for key, value in given.items() if value is not None}
+    software, n = ctx.software, ctx.num_accelerators
+    tp, cp, pp = (values.get(axis, 1) for axis in ("tp", "cp", "pp"))
+    left = n // (tp * cp * pp)
+    dp = values.get("dp")
+    if dp is None:
+        both = "dp_shard" in values and "dp_replicate" in values
+        dp = values["dp_shard"] * values["dp_replicate"] if both else max(left, 1)
+    replicate = values.get("dp_replicate")
+    shard = values.get("dp_shard", dp // replicate if replicate else dp)
+    replicate = replicate if replicate is not None else max(dp // shard, 1)
+    mbs = values.get("mbs", 1)
+    zero = values.get("zero_stage", 1 if 1 in software.zero_stages else max(software.zero_stages))
+    layout = Layout(
+        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate,
+        ep=values.get("ep", 1), etp=values.get("etp", 1), vp=values.get("vp", 1), mbs=mbs,
+        num_microbatches=max(ctx.training.global_batch_size // max(mbs * dp, 1), 1),
+        zero_stage=zero,
+        sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
+        recompute=values.get("recompute", "none"),
+        cp_kind=values.get("cp_kind", software.cp_kind),
+        overlap=values.get("overlap", "+".join(software.overlap) or "none"),
+        stage_layers=values.get("stage_layers"),
+    )  # fmt: skip
+    _no_experts(layout)
+    check(ctx, layout)
+    _agree(layout, values)
+    return layout
+
+
+def _no_experts(layout: Layout) -> None:
+    for key in ("ep", "etp"):
+        if getattr(layout, key) != 1:
+            raise IllegalLayoutError(
+                rule="experts-need-moe",
+                source="definition",
+                value=f"{key}={getattr(layout, key)}",
+                message="expert parallelism needs a model with experts",
+                nearest=(f"{key}=1",),
+            )
+
+
+def _agree(layout: Layout, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        derived = getattr(layout, key, value)
+        if derived != value:
+            raise IllegalLayoutError(
+                rule="derived-keys-agree",
+                source="definition",
+                value=f"{key}={value}",
+                message=f"{key} follows from the other keys",
+                nearest=(f"{key}={derived}",),
+            )
+
+
+def _value(key: str, value: Any, path: str) -> Any:
+    if key not in KEYS:
+        raise InputError(
+            "no such layout key",
+            path=path,
+            key=key,
+            value=value,
+            allowed=", ".join(KEYS),
+            nearest=nearest_of(key, KEYS),
+        )
+    text = str(value).strip()
+    if key in INTEGERS:
+        least = 0 if key == "zero_stage" else 1
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 10**9:
+            raise _wrong(key, value, path, f"an integer >= {least}")
+        return int(text)
+    if key in TEXTS:
+        if text not in TEXTS[key]:
+            raise _wrong(key, value, path, ", ".join(TEXTS[key]), nearest_of(text, TEXTS[key]))
+        return text
+    if key == "sp":
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise _wrong(key, value, path, "true or false")
+        return text.lower() in ("true", "1")
+    if key == "stage_layers":
+        parts = value if isinstance(value, list | tuple) else text.replace(" ", "").split("+")
+        if not all(str(part).isascii() and str(part).isdecimal() for part in parts):
+            raise _wrong(key, value, path, "layers per stage joined by +, such as 10+11+11+10")
+        return tuple(int(part) for part in parts)
+    if key == "dispatcher":
+        raise _wrong(key, value, path, "nothing: dispatchers belong to models with experts")
+    names = [] if text == "none" else text.split("+")
+    if not set(names) <= set(OVERLAPS):
+        raise _wrong(key, value, path, "none, or some of tp, dp, pp joined by +")
+    return "+".join(name for name in OVERLAPS if name in names) or "none"
+
+
+def _wrong(key: str, value: Any, path: str, allowed: str, nearest: str | None = None) -> InputError:
+    return InputError(
+        "value of the wrong kind", path=path, key=key, value=value, allowed=allowed, nearest=nearest
+    )

@@ -1,0 +1,307 @@
+"""Rules a layout must keep, as named data with sources, cited in every rejection.
+
+Structural rules hold for all software; the others are switched on by id in a software profile.
+Predicates take one layout or a table: the same rule judges both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.cost.context import CostContext
+from planner.errors import IllegalLayoutError, InputError, nearest_of
+from planner.layout import CP_KINDS, Layout, LayoutLike, Numeric
+from planner.problem.software import Software
+
+Predicate = Callable[[CostContext, LayoutLike], Numeric]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
+
+    id: str
+    sentence: str
+    source: str
+    keys: tuple[str, ...]
+    holds: Predicate
+
+
+def _divides(divisor: Numeric, number: Numeric) -> Numeric:
+    return number % divisor == 0
+
+
+MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
+TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
+
+STRUCTURAL = (
+    Rule(
+        "tp-divides-heads",
+        "attention heads are a multiple of tp",
+        MEGATRON + "; deepspeedai/DeepSpeed#3634",
+        ("tp",),
+        lambda ctx, x: _divides(x.tp, ctx.model.num_attention_heads),
+    ),
+    Rule(
+        "tp-divides-ffn",
+        "the feed-forward size is a multiple of tp",
+        MEGATRON,
+        ("tp",),
+        lambda ctx, x: _divides(x.tp, ctx.model.ffn_hidden_size),
+    ),
+    Rule(
+        "world-size",
+        "tp·cp·pp·dp is the number of accelerators",
+        "definition",
+        ("dp", "tp", "cp", "pp"),
+        lambda ctx, x: x.tp * x.cp * x.pp * x.dp_shard * x.dp_replicate == ctx.num_accelerators,
+    ),
+    Rule(
+        "batch-divides",
+        "the global batch is a multiple of mbs·dp",
+        MEGATRON + "; verl-project/verl#1811",
+        ("mbs", "dp"),
+        lambda ctx, x: (
+            x.mbs * x.dp_shard * x.dp_replicate * x.num_microbatches
+            == ctx.training.global_batch_size
+        ),
+    ),
+    Rule(
+        "sp-divides-sequence",
+        "sequence parallelism needs sequence_length/cp to be a multiple of tp",
+        MEGATRON,
+        ("sp", "tp", "cp"),
+        lambda ctx, x: (
+            (np.asarray(x.sp) == 0) | _divides(x.tp * x.cp, ctx.training.sequence_length)
+        ),
+    ),
+    Rule(
+        "sp-needs-tp",
+        "sequence parallelism needs tp > 1",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
+        ("sp", "tp"),
+        lambda ctx, x: (np.asarray(x.sp) == 0) | (np.asarray(x.tp) > 1),
+    ),
+    Rule(
+        "cp-divides-sequence",
+        "sequence_length is a multiple of 2·cp, so that the causal mask balances",
+        MEGATRON,
+        ("cp",),
+        lambda ctx, x: (np.asarray(x.cp) == 1) | _divides(2 * x.cp, ctx.training.sequence_length),
+    ),
+    Rule(
+        "a2a-divides-heads",
+        "cp_kind a2a needs the key/value heads of a tp rank to be a multiple of cp",
+        "DeepSpeed-Ulysses (arXiv 2309.14509)",
+        ("cp", "tp", "cp_kind"),
+        lambda ctx, x: (
+            (np.asarray(x.cp_kind_index) != CP_KINDS.index("a2a"))
+            | (np.asarray(x.cp) == 1)
+            | _divides(x.tp * x.cp, ctx.model.num_key_value_heads)
+        ),
+    ),
+    Rule(
+        "chunks-have-layers",
+        "every one of the pp·vp chunks has a layer",
+        "definition",
+        ("pp", "vp"),
+        lambda ctx, x: x.pp * x.vp <= ctx.model.num_layers,
+    ),
+    Rule(
+        "vp-needs-pp",
+        "virtual stages need pp > 1",
+        MEGATRON,
+        ("vp", "pp"),
+        lambda ctx, x: (np.asarray(x.vp) == 1) | (np.asarray(x.pp) > 1),
+    ),
+)
+
+BY_SOFTWARE = (
+    Rule(
+        "kv-heads-replicate",
+        "key/value heads are a multiple or a divisor of tp",
+        "Megatron-LM core 0.16 and later; modelscope/ms-swift#8219",
+        ("tp",),
+        lambda ctx, x: (
+            _divides(x.tp, ctx.model.num_key_value_heads)
+            | _divides(ctx.model.num_key_value_heads, np.asarray(x.tp))
+        ),
+    ),
+    Rule(
+        "tp-divides-kv-heads",
+        "key/value heads are a multiple of tp",
+        "Megatron-LM core 0.15 and earlier; torchtitan models' parallelize.py",
+        ("tp",),
+        lambda ctx, x: _divides(x.tp, ctx.model.num_key_value_heads),
+    ),
+    Rule(
+        "interleaved-microbatches",
+        "with virtual stages the micro-batches are a multiple of pp",
+        MEGATRON,
+        ("num_microbatches", "vp", "pp"),
+        lambda ctx, x: (np.asarray(x.vp) == 1) | _divides(x.pp, x.num_microbatches),
+    ),
+    Rule(
+        "microbatches-fill-pipeline",
+        "a pipeline needs at least pp micro-batches",
+        TITAN,
+        ("num_microbatches", "pp"),
+        lambda ctx, x: x.num_microbatches >= np.asarray(x.pp),
+    ),
+    Rule(
+        "stages-even",
+        "the layers are a multiple of pp·vp",
+        "Megatron-LM 2021 arguments.py; NVIDIA/Megatron-LM#1304",
+        ("pp", "vp"),
+        lambda ctx, x: _divides(x.pp * x.vp, ctx.model.num_layers),
+    ),
+    Rule(
+        "zero2-excludes-pipeline",
+        "ZeRO stages 2 and 3 exclude a pipeline",
+        "DeepSpeed runtime/pipe/engine.py",
+        ("zero_stage", "pp"),
+        lambda ctx, x: (np.asarray(x.zero_stage) < 2) | (np.asarray(x.pp) == 1),
+    ),
+    Rule(
+        "data-parallel-only",
+        "the framework has no tensor, context or pipeline parallelism",
+        "mosaicml/llm-foundry (FSDP)",
+        ("tp", "cp", "pp"),
+        lambda ctx, x: (np.asarray(x.tp) == 1) & (np.asarray(x.cp) == 1) & (np.asarray(x.pp) == 1),
+    ),
+    Rule(
+        "no-context-parallelism",
+        "the framework has no context parallelism",
+        "Megatron-LM before core 0.5; Megatron-DeepSpeed",
+        ("cp",),
+        lambda ctx, x: np.asarray(x.cp) == 1,
+    ),
+)
+
+
+def _profile_rules(software: Software) -> tuple[Rule, ...]:
+    """Rules that are lists in the profile rather than named rules."""
+    where = f"software profile {software.name}"
+    zero = np.array(software.zero_stages)
+    sp = software.sequence_parallel
+    rules = [
+        Rule(
+            "zero-stage",
+            f"zero_stage is one of {', '.join(map(str, software.zero_stages))}",
+            where,
+            ("zero_stage",),
+            lambda ctx, x: np.isin(x.zero_stage, zero),
+        ),
+        Rule(
+            "schedule",
+            f"the schedule is one of {', '.join(software.schedules)}",
+            where,
+            ("vp",),
+            lambda ctx, x: (np.asarray(x.vp) == 1) | ("interleaved" in software.schedules),
+        ),
+    ]
+    if software.shard_groups == "full":
+        rules.append(
+            Rule(
+                "shard-group",
+                "states shard over the whole data-parallel group",
+                where,
+                ("dp_replicate",),
+                lambda ctx, x: (np.asarray(x.dp_replicate) == 1) | (np.asarray(x.zero_stage) == 0),
+            )
+        )
+    if sp != "optional":
+        rules.append(
+            Rule(
+                f"sp-{sp}",
+                f"sequence parallelism is {'on wherever tp > 1' if sp == 'always' else 'off'}",
+                where,
+                ("sp", "tp"),
+                lambda ctx, x: (
+                    (np.asarray(x.sp) > 0) == ((np.asarray(x.tp) > 1) & (sp == "always"))
+                ),
+            )
+        )
+    return tuple(rules)
+
+
+def rules_of(software: Software) -> tuple[Rule, ...]:
+    """All rules that hold under a software profile.
+
+    Raises:
+        InputError: the profile names a rule there is not.
+    """
+    known = {rule.id: rule for rule in BY_SOFTWARE}
+    for name in software.rules:
+        if name not in known:
+            raise InputError(
+                "no such rule",
+                path=f"software profile {software.name}",
+                key="rules",
+                value=name,
+                allowed=", ".join(known),
+                nearest=nearest_of(name, known),
+            )
+    return (*STRUCTURAL, *_profile_rules(software), *(known[name] for name in software.rules))
+
+
+def check(ctx: CostContext, layout: Layout) -> None:
+    """Raise for the first rule a layout breaks, with the nearest values that keep it.
+
+    Raises:
+        IllegalLayoutError: a rule is broken.
+    """
+    for rule in rules_of(ctx.software):
+        if not bool(np.all(rule.holds(ctx, layout))):
+            key = rule.keys[0]
+            raise IllegalLayoutError(
+                rule=rule.id,
+                source=rule.source,
+                value=", ".join(f"{k}={getattr(layout, k)}" for k in rule.keys),
+                message=rule.sentence,
+                nearest=nearest_values(ctx, layout, rule, key),
+            )
+    if layout.stage_layers is not None and (
+        len(layout.stage_layers) != layout.pp
+        or sum(layout.stage_layers) != ctx.model.num_layers
+        or min(layout.stage_layers) < 1
+    ):
+        raise IllegalLayoutError(
+            rule="stage-layers",
+            source="NVIDIA/Megatron-LM#1304",
+            value="stage_layers=" + "+".join(map(str, layout.stage_layers)),
+            message=f"stage_layers has pp={layout.pp} positive entries that sum to "
+            f"{ctx.model.num_layers} layers",
+            nearest=(),
+        )
+
+
+def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tuple[str, ...]:
+    """The nearest smaller and greater values of `key` that keep `rule`, others unchanged."""
+    now = getattr(layout, key)
+    if isinstance(now, bool) or not isinstance(now, int) or key == "num_microbatches":
+        return ()
+
+    def kept(value: int) -> bool:
+        return bool(np.all(rule.holds(ctx, _changed(layout, key, value))))
+
+    most = max(2 * now, 8)
+    below = next((v for v in range(now - 1, 0, -1) if kept(v)), None)
+    above = next((v for v in range(now + 1, most + 1) if kept(v)), None)
+    return tuple(f"{key}={v}" for v in (below, above) if v is not None)
+
+
+def _changed(layout: Layout, key: str, value: int) -> Layout:
+    if key == "dp":
+        return replace(layout, dp_shard=value, dp_replicate=1)
+    changes: dict[str, Any] = {key: value}
+    return replace(layout, **changes)
+
+
+def rule_sentences(rules: Iterable[Rule]) -> dict[str, str]:
+    """Id → sentence."""
+    return {rule.id: rule.sentence for rule in rules}
