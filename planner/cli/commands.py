@@ -1,0 +1,269 @@
+"""The commands. Each parses, calls one function of `planner.api`, and shows what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from planner import __version__
+from planner.cli import options
+from planner.cli.program import DONE, NO_LAYOUT, Program, Subjects
+
+if TYPE_CHECKING:
+    from planner.files import Kind
+    from planner.plan import Plan
+
+KINDS: dict[str, Kind] = {
+    "topologies": "topology",
+    "models": "model",
+    "scenarios": "scenario",
+    "software": "software",
+    "accelerators": "accelerator",
+}
+PUBLISHED = "scenarios/published/measured_runs.jsonl"
+SCHEMAS = ("scenario", "topology", "model")
+
+
+@click.group(
+    cls=Program,
+    name="planner",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="planner")
+def main() -> None:
+    """Choose how to split a training job over the bandwidth tiers of a cluster, with a proof.
+
+    SCENARIO is a shipped name (`planner list scenarios`) or a YAML file. PLAN is a plan.json or
+    the folder that holds one. Exit codes: 0 done, 1 no layout fits or a target cannot express the
+    plan, 2 bad input.
+    """
+
+
+@main.command()
+@click.argument("scenario")
+@options.top
+@options.as_json
+@options.out()
+@options.time_limit
+@options.overrides
+def plan(
+    scenario: str,
+    top_k: int,
+    as_json: bool,
+    out: str | None,
+    time_limit: float | None,
+    overrides: dict[str, str],
+) -> int:
+    """Find the best layout and placement, and prove it."""
+    from planner import api
+
+    found = api.plan(api.load_scenario(scenario, overrides), top_k, time_limit)
+    _show_plan(found, as_json, out)
+    return NO_LAYOUT if found.layout is None else DONE
+
+
+@main.command()
+@click.argument("scenario")
+@click.option("--layout", metavar="KEY=VALUE,...", help="One layout, such as tp=8,pp=4,mbs=1.")
+@click.option("--layouts", metavar="FILE.csv", help="Many layouts, a row each; columns are keys.")
+@options.as_json
+@options.out()
+@options.overrides
+def evaluate(
+    scenario: str,
+    layout: str | None,
+    layouts: str | None,
+    as_json: bool,
+    out: str | None,
+    overrides: dict[str, str],
+) -> int:
+    """Cost given layouts: time, memory, MFU, walls.
+
+    Exit codes: 0 fits or is fragile, 1 does not fit, 2 breaks a rule.
+    """
+    if (layout is None) == (layouts is None):
+        raise click.UsageError(
+            "give either --layout KEY=VALUE,... or --layouts FILE.csv", click.get_current_context()
+        )
+    from planner import api
+    from planner.errors import IllegalLayoutError
+
+    problem = api.load_scenario(scenario, overrides)
+    if layout is None:
+        assert layouts is not None
+        return _evaluate_many(problem, layouts, as_json, out)
+    try:
+        found = api.evaluate(problem, layout)
+    except IllegalLayoutError as error:
+        if as_json:
+            from planner.cli.output import print_json
+
+            print_json(_illegal(error))
+        raise
+    _show_plan(found, as_json, out)
+    return _exit_code([found])
+
+
+def _evaluate_many(problem: Any, path: str, as_json: bool, out: str | None) -> int:
+    from planner import api
+    from planner.cli.layouts_file import read_layouts
+    from planner.cli.output import show, write_results
+    from planner.errors import IllegalLayoutError, InputError
+    from planner.report.tables import evaluations_report
+
+    rows = read_layouts(path)
+    reached = [0]
+
+    def layouts() -> Iterator[dict[str, str]]:
+        for number, row in rows:
+            reached[0] = number
+            yield row
+
+    try:
+        results = api.evaluate_many(problem, layouts())
+    except InputError as error:
+        if error.path != "--layout":
+            raise
+        raise InputError(
+            error.message,
+            path=path,
+            line=reached[0],
+            key=error.key,
+            value=error.value,
+            allowed=error.allowed,
+            nearest=error.nearest,
+        ) from None
+    document = {
+        "results": [
+            _illegal(result) if isinstance(result, IllegalLayoutError) else result.to_document()
+            for result in results
+        ]
+    }
+    report = evaluations_report(results)
+    if out is not None:
+        write_results(out, "results.json", document, report)
+    show(document, report, as_json)
+    return _exit_code([r for r in results if not isinstance(r, IllegalLayoutError)])
+
+
+def _illegal(error: Any) -> dict[str, Any]:
+    return {
+        "illegal": error.rule,
+        "source": error.source,
+        "value": error.value,
+        "message": error.message,
+        "nearest": list(error.nearest),
+    }
+
+
+def _exit_code(evaluated: list[Plan]) -> int:
+    fit = any(plan.memory is None or plan.memory.verdict != "no" for plan in evaluated)
+    return DONE if fit else NO_LAYOUT
+
+
+def _show_plan(found: Plan, as_json: bool, out: str | None) -> None:
+    from planner.cli.output import show, write_results
+    from planner.report.text import plan_report
+
+    document, report = found.to_document(), plan_report(found)
+    if out is not None:
+        write_results(out, "plan.json", document, report)
+    show(document, report, as_json)
+
+
+@main.command()
+@click.argument("first", metavar="PLAN")
+@click.argument("second", metavar="PLAN")
+@options.as_json
+def compare(first: str, second: str, as_json: bool) -> None:
+    """Show two plans term by term."""
+    from planner import api
+    from planner.cli.output import show
+    from planner.report.tables import comparison_report
+
+    plans = api.read_plan(first), api.read_plan(second)
+    compared = api.compare(*plans)
+    report = comparison_report(*plans, compared.time, compared.memory)
+    show(compared.to_document(), report, as_json)
+
+
+@main.command(name="list")
+@click.argument("kind", metavar="KIND", type=options.Choice([*KINDS, "targets"]))
+@options.as_json
+def list_(kind: str, as_json: bool) -> None:
+    """List what ships.
+
+    KIND is topologies, models, scenarios, software, accelerators or targets.
+    """
+    from planner.cli.output import show
+    from planner.report.listing import facts_of, listing_report
+
+    facts = _targets() if kind == "targets" else facts_of(KINDS[kind])
+    show({kind: facts}, listing_report(facts), as_json)
+
+
+def _targets() -> list[dict[str, Any]]:
+    from planner.export import TARGETS
+
+    return [{"name": name, "facts": text} for name, text in TARGETS.items()]
+
+
+@main.command()
+@click.argument("kind", metavar="NAME", type=options.Choice(SCHEMAS))
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a kind of file, for editors.
+
+    NAME is scenario, topology or model.
+    """
+    from planner import api
+    from planner.cli.output import print_json
+
+    print_json(api.schema(kind))
+
+
+@main.group(cls=Subjects)
+def validate() -> None:
+    """Compare predictions with measurements."""
+
+
+@validate.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@options.quality
+@options.min_mfu
+@click.option(
+    "--half", type=options.Choice(["fit", "test", "all"]), default="all", show_default=True,
+    help="Which half of the rows: the one parameters are fitted on, or the other.",
+)  # fmt: skip
+@options.as_json
+def runs(
+    files: tuple[str, ...],
+    quality: str,
+    min_mfu: float,
+    half: Literal["fit", "test", "all"],
+    as_json: bool,
+) -> None:
+    """Predict measured training runs (default: the published ones that ship)."""
+    from planner import api
+    from planner.cli.output import show
+    from planner.evidence.published import read_runs
+    from planner.report.tables import runs_report
+
+    measured = [run for file in files or (PUBLISHED,) for run in read_runs(file)]
+    document = api.validate_runs(
+        measured, quality=quality, min_mfu=min_mfu, half=half
+    ).to_document()
+    show(document, runs_report(document), as_json)
+
+
+@main.command()
+@click.argument("plan_path", metavar="PLAN")
+@click.option("--target", required=True, metavar="NAME", help="See `planner list targets`.")
+@options.out(required=True, text="Write the target's files here.")
+def export(plan_path: str, target: str, out: str) -> None:
+    """Write a plan as launch arguments of a training framework."""
+    from planner import api, export
+    from planner.cli.output import write
+
+    write(out, export.export(api.read_plan(plan_path), target))

@@ -1,0 +1,87 @@
+"""How the program ends: errors as one paragraph, exit codes, interrupts, closed pipes.
+
+Nothing here imports more than click and the exceptions: `planner --help` must be quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from planner.errors import PlannerError, nearest_of, one_paragraph
+
+DONE, NO_LAYOUT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+class Program(click.Group):
+    """The group of all commands. Commands return their exit code, or None for done."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run and exit: 0 done, 1 no layout fits (or cannot be expressed), 2 bad input."""
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(args, prog_name or "planner", **extra)
+            sys.stdout.flush()
+            code = result if isinstance(result, int) else DONE
+        except PlannerError as error:
+            code = _fail(str(error), error.exit_code)
+        except click.UsageError as error:
+            code = _fail(_usage(error), BAD_INPUT)
+        except click.Abort:
+            code = INTERRUPTED
+        except click.ClickException as error:
+            code = _fail(error.format_message(), BAD_INPUT)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except BrokenPipeError:
+            _drop_output()
+            code = NO_LAYOUT
+        sys.exit(code)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a name; an unknown name is answered with the nearest one."""
+        _require_known(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+
+class Subjects(click.Group):
+    """A command whose subjects are commands: `validate runs`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a name; an unknown name is answered with the nearest one."""
+        _require_known(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+
+def _require_known(group: click.Group, ctx: click.Context, name: str) -> None:
+    if group.get_command(ctx, name) is not None or name.startswith("-"):
+        return
+    known = group.list_commands(ctx)
+    near = nearest_of(name, known)
+    hint = f"; did you mean '{near}'?" if near else f"; there are {', '.join(known)}"
+    raise click.UsageError(f"no command '{name}'{hint}", ctx)
+
+
+def _usage(error: click.UsageError) -> str:
+    where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
+    return f"{error.format_message()}{where}"
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"planner: error: {one_paragraph(message)}", err=True)
+    return code
+
+
+def _drop_output() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""Measurements: published runs against predictions."""

@@ -1,0 +1,187 @@
+"""How far predictions are from measurements: pure functions of numbers, blind to their order."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+SAME_FRACTION = 0.02
+"""Measurements this near each other are not ranked: reruns differ as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeErrors:
+    """Relative errors of step time, predicted / measured − 1; null without rows.
+
+    mape, median and p95 are of the absolute error, bias is the mean of the signed one.
+    """
+
+    rows: int
+    mape_fraction: float | None
+    median_fraction: float | None
+    bias_fraction: float | None
+    p95_fraction: float | None
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> "TimeErrors":
+        """Summarise signed relative errors."""
+        if not errors:
+            return cls(0, None, None, None, None)
+        signed = np.sort(np.asarray(errors, dtype=float))
+        size = np.sort(np.abs(signed))
+        return cls(
+            rows=len(errors),
+            mape_fraction=float(np.mean(size)),
+            median_fraction=float(np.median(size)),
+            bias_fraction=float(np.mean(signed)),
+            p95_fraction=float(np.quantile(size, 0.95)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One row of a ranking group. Costs are accelerator-seconds per token; `measured` is null for
+    a run that ran out of memory; `fits` is the planner's own verdict."""
+
+    id: str
+    repeat_key: str
+    predicted: float
+    measured: float | None
+    fits: bool
+
+
+def pair_scores(candidates: Sequence[Candidate]) -> list[float]:
+    """Return 1 for each pair of timed rows ordered as measured, 0 for a wrong one, ½ for a tie.
+
+    Left out: repeats of one configuration, and pairs measured within SAME_FRACTION.
+    """
+    scores = []
+    for a, b in combinations(candidates, 2):
+        if a.measured is None or b.measured is None or a.repeat_key == b.repeat_key:
+            continue
+        if abs(a.measured - b.measured) <= SAME_FRACTION * min(a.measured, b.measured):
+            continue
+        agreement = np.sign(a.predicted - b.predicted) * np.sign(a.measured - b.measured)
+        scores.append(float((1 + agreement) / 2))
+    return scores
+
+
+def pick(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the row predicted best (the first by id among equals); None from no rows."""
+    return min(candidates, key=lambda row: (row.predicted, row.id), default=None)
+
+
+def regret(candidates: Sequence[Candidate]) -> float | None:
+    """Return what our pick among timed rows loses: its measured cost over the best, minus 1.
+
+    Repeats of a configuration count as their median.
+    """
+    repeats: dict[str, list[float]] = {}
+    for row in candidates:
+        if row.measured is not None:
+            repeats.setdefault(row.repeat_key, []).append(row.measured)
+    chosen = pick([row for row in candidates if row.measured is not None])
+    if chosen is None:
+        return None
+    measured = {key: float(np.median(costs)) for key, costs in repeats.items()}
+    return measured[chosen.repeat_key] / min(measured.values()) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How well layouts of one job are ordered, over the groups of such layouts."""
+
+    groups: int
+    pairwise_fraction: float | None
+    regret_median_fraction: float | None
+    regret_max_fraction: float | None
+    picks: int
+    picks_oom: int
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Candidate]]) -> "Ranking":
+        """Judge groups that each hold timed rows of several layouts, and any that ran out."""
+        scores = [score for group in groups for score in pair_scores(group)]
+        regrets = [loss for group in groups if (loss := regret(group)) is not None]
+        picks = [pick([row for row in group if row.fits]) for group in groups]
+        chosen = [row for row in picks if row is not None]
+        return cls(
+            groups=len(groups),
+            pairwise_fraction=mean(scores),
+            regret_median_fraction=float(np.median(regrets)) if regrets else None,
+            regret_max_fraction=max(regrets, default=None),
+            picks=len(chosen),
+            picks_oom=sum(row.measured is None for row in chosen),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Verdicts on runs that ran (fit) or ran out of memory (oom), true or false.
+
+    fragile_fit and fragile_oom are those of true_fit and false_fit that were judged fragile.
+    """
+
+    true_fit: int
+    false_fit: int
+    true_oom: int
+    false_oom: int
+    fragile_fit: int
+    fragile_oom: int
+
+    @classmethod
+    def of(cls, verdicts: Sequence[tuple[str, bool]]) -> "Fits":
+        """Count (verdict: fits | fragile | no, whether the run ran out of memory)."""
+
+        def count(oom: bool, *kinds: str) -> int:
+            return sum(verdict in kinds and ran_out == oom for verdict, ran_out in verdicts)
+
+        return cls(
+            true_fit=count(False, "fits", "fragile"),
+            false_fit=count(True, "fits", "fragile"),
+            true_oom=count(True, "no"),
+            false_oom=count(False, "no"),
+            fragile_fit=count(False, "fragile"),
+            fragile_oom=count(True, "fragile"),
+        )
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """Mean of the shares of runs and of out-of-memory rows judged right; null without both."""
+        ran, ran_out = self.true_fit + self.false_oom, self.true_oom + self.false_fit
+        if not ran or not ran_out:
+            return None
+        return (self.true_fit / ran + self.true_oom / ran_out) / 2
+
+    def to_document(self) -> dict[str, Any]:
+        """The counts and the balanced accuracy."""
+        return asdict(self) | {"balanced_accuracy": self.balanced_accuracy}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryErrors:
+    """Relative errors of peak memory: the median absolute one, the largest below and above."""
+
+    rows: int
+    median_fraction: float | None
+    max_under_fraction: float | None
+    max_over_fraction: float | None
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> "MemoryErrors":
+        """Summarise signed relative errors, predicted / measured − 1."""
+        if not errors:
+            return cls(0, None, None, None)
+        return cls(
+            rows=len(errors),
+            median_fraction=float(np.median(np.abs(errors))),
+            max_under_fraction=max(0.0, -min(errors)),
+            max_over_fraction=max(0.0, *errors),
+        )
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Mean in an order of its own, so that rows in any order give the same bits; null of none."""
+    return float(np.mean(np.sort(values))) if len(values) else None

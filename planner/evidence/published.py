@@ -1,0 +1,154 @@
+"""Published training runs as they stand in JSON lines: one measured run a line, with its layout."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
+from pydantic import ConfigDict, ValidationError
+
+from planner.complaints import input_error
+from planner.documents import from_plain
+from planner.errors import InputError
+from planner.files import Strict, data_root
+from planner.problem.software import ZeroStage
+
+_Positive = Annotated[float, Gt(0)]
+_Size = Annotated[int, Ge(1), Le(2**31)]
+_NumAccelerators = Annotated[int, Ge(1), Le(2**20)]
+
+
+class _Fields(Strict):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Measured(_Fields):
+    """What the source prints: whether the run ran out of memory, and its peak in 10^9 bytes."""
+
+    oom: bool
+    peak_mem_gb: _Positive | None = None
+
+
+class Standard(_Fields):
+    """Measurements on one convention: seconds of a step, MFU against the dense BF16 peak."""
+
+    iter_time_s: _Positive | None = None
+    mfu_bf16peak_causal: _Positive | None = None
+
+
+class PublishedRun(_Fields):
+    """One row; null means that the source does not say. Fields that no prediction reads are left
+    out, and unknown ones are let pass."""
+
+    id: str
+    source: str
+    quality: str
+    n_layers: _Size | None
+    hidden: _Size | None
+    ffn_hidden: _Size | None
+    n_heads: _Size | None
+    n_kv_heads: _Size | None
+    head_dim: _Size | None
+    vocab: _Size | None
+    seq_len: _Size | None
+    gated_mlp: bool | None
+    tied_embeddings: bool | None
+    moe: dict[str, Any] | None
+    gpu: str | None
+    n_gpus: _NumAccelerators | None
+    gpus_per_nvlink_domain: _Size | None
+    nic_gbps_per_gpu: _Positive | None
+    dtype: str | None
+    tp: _Size | None
+    sp: bool | None
+    cp: _Size | None
+    pp: _Size | None
+    vp: _Size | None
+    dp: _Size | None
+    zero_stage: ZeroStage | None
+    mbs: _Size | None
+    gbs: _Size | None
+    grad_accum: _Size | None
+    recompute: str | None
+    attention: str | None
+    overlap: dict[str, Any] | None
+    framework: str | None
+    measured: Measured
+    std: Standard
+    model_name: str = ""
+    gpu_family: str | None = None
+    split_hint: str | None = None
+    rank_group: str | None = None
+    config_key: str | None = None
+
+    @property
+    def publication(self) -> str:
+        """Short name that rows of one publication share.
+
+        The repository (`owner/name`) a source starts with, else its arXiv number, else the text
+        before the first `@`, `;`, `,` or `(`.
+        """
+        repository = re.match(r"[\w.-]+/[\w.-]+", self.source)
+        if repository:
+            return repository.group()
+        number = re.search(r"arXiv[ :]*(\d{4}\.\d{4,5})", self.source)
+        return f"arXiv {number.group(1)}" if number else re.split("[@;,(]", self.source)[0].strip()
+
+    @property
+    def repeat_key(self) -> str:
+        """What repeats of one configuration share."""
+        return self.config_key or self.id
+
+
+def read_runs(path: str | Path) -> list[PublishedRun]:
+    """Return the rows of a JSON lines file (of the current folder, else shipped), in order.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no JSON object with the fields of a row.
+    """
+    file = Path(path)
+    if not file.exists() and (data_root() / file).is_file():
+        file = data_root() / file
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot be read: {reason}", path=str(path), allowed="a readable JSON lines file"
+        ) from None
+    lines = enumerate(text.split("\n"), start=1)
+    runs = [read_run(line, str(path), number) for number, line in lines if line.strip()]
+    if not runs:
+        raise InputError("has no rows", path=str(path), allowed="one JSON object a line")
+    return runs
+
+
+def read_run(line: str, path: str, number: int) -> PublishedRun:
+    """Return the row of one line; errors name the path and the line's number."""
+    try:
+        document = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"is not JSON: {error.msg}",
+            path=path,
+            line=number,
+            column=error.colno,
+            allowed="one JSON object a line",
+        ) from None
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
+        raise InputError(
+            f"is not JSON that can be read: {error}",
+            path=path,
+            line=number,
+            allowed="one JSON object a line",
+        ) from None
+    if not isinstance(document, dict):
+        raise InputError(
+            "is not a JSON object", path=path, line=number, value=document, allowed="a row's fields"
+        )
+    try:
+        return PublishedRun.model_validate(document)
+    except ValidationError as error:
+        problem = input_error(error, from_plain(document), PublishedRun)
+        raise problem.located(path, number, None, problem.key) from None

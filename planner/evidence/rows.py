@@ -1,0 +1,391 @@
+"""A published run as a scenario and a layout, or the named reason why it cannot be costed.
+
+Nothing that a source leaves open is guessed, but for the network: an unknown NIC takes the part's
+usual fabric. What a row says in words is read by the tables below.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from planner.evidence.published import PublishedRun
+from planner.files import load, names, read, resolve
+from planner.layout import Layout
+from planner.problem.hardware import Accelerator
+from planner.problem.model import Model
+from planner.problem.quantities import Figure
+from planner.problem.scenario import Scenario
+from planner.problem.software import Software
+from planner.problem.topology import Topology
+from planner.problem.training import Training, TrainingPrecision
+
+RECOMPUTES = {
+    "none": "none",
+    "selective": "selective",
+    "selective(core_attn)": "selective",
+    "selective(op)": "operators",
+    "selective layer": "alternate",
+    "full": "full",
+    "full (uniform)": "full",
+}
+"""A row's recompute → a layout's."""
+
+PRECISIONS: tuple[tuple[str, TrainingPrecision], ...] = (
+    ("mxfp8", "mxfp8"),
+    ("nvfp4", "nvfp4"),
+    ("fp8-blockwise", "fp8-blockwise"),
+    ("fp8", "fp8"),
+    ("fp16", "fp16"),
+    ("bf16", "bf16"),
+)
+"""How a row's dtype begins → a training's precision; FP8 scalings per tensor or row are one."""
+
+ATTENTIONS = {
+    "flash": ("flash-v1", "flash"),
+    "flash(sdpa)": ("flash-v2", "flash"),
+    "flash(te)": ("flash",),
+    "flash(te/cudnn fused)": ("flash",),
+    "flash(cudnn)": ("flash",),
+    "flash-v1": ("flash-v1",),
+    "flash-v2": ("flash-v2",),
+    "flash-v3": ("flash-v3",),
+    "naive": ("naive",),
+    "naive(torch)": ("naive",),
+    "naive(fused softmax)": ("fused-softmax",),
+}
+"""A row's attention → backends that mean it; the first one the accelerator has figures for is
+costed. Flash attention without a version is the first one's kernels: the sources that do not name
+one are of mid-2023 (llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
+
+OVERLAP_FLAGS = {
+    "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
+    "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
+    "pp": ("p2p",),
+}
+"""Axis → a row's flags that say whether its traffic runs beside computation."""
+
+
+class UnscorableError(Exception):
+    """A row that cannot be costed; `reason` is the name it is counted under."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A published run in the planner's values."""
+
+    run: PublishedRun
+    scenario: Scenario
+    layout: Layout
+    fill: tuple[int, ...]  # ranks (innermost), then domains in use, of each tier's domains
+    assumed_network: bool  # the job leaves a scale-up domain over a NIC that no source names
+
+
+def job_of(run: PublishedRun) -> Job:
+    """Return the scenario and layout of a row.
+
+    Raises:
+        UnscorableError: the row lacks what a prediction needs, or nothing shipped stands for it.
+    """
+    if run.moe is not None:
+        raise UnscorableError("moe not costed yet")
+    num_accelerators = _known(run.n_gpus, "n_gpus")
+    model = model_of(run)
+    accelerator = accelerator_of(run)
+    if run.framework is None:
+        raise UnscorableError("framework unknown")
+    software = software_of(run.framework)
+    layout = layout_of(run, software)
+    topology = topology_of(run, accelerator, num_accelerators)
+    scenario = Scenario(
+        model=model,
+        topology=topology,
+        num_accelerators=num_accelerators,
+        training=training_of(run, accelerator),
+        software=software,
+    )
+    leaves = num_accelerators > topology.widths[0]
+    return Job(
+        run=run,
+        scenario=scenario,
+        layout=layout,
+        fill=fill_of(topology.widths, num_accelerators),
+        assumed_network=leaves and run.nic_gbps_per_gpu is None,
+    )
+
+
+def _known(value: int | None, field: str) -> int:
+    if value is None:
+        raise UnscorableError(f"{field} unknown")
+    return value
+
+
+# ---------------------------------------------------------------- model and training
+
+
+def model_of(run: PublishedRun) -> Model:
+    """Return a dense model of the row's dimensions.
+
+    Gated MLPs come with RMSNorm; the others with LayerNorm, and GPT's (by its name) with biases
+    and learned positions. GPTs trained without flash attention used dropout.
+    """
+    if run.gated_mlp is None or run.tied_embeddings is None:
+        raise UnscorableError("model dimensions unknown")
+    dimensions = (
+        run.n_layers, run.hidden, run.ffn_hidden, run.n_heads, run.n_kv_heads, run.vocab,
+        run.seq_len,
+    )  # fmt: skip
+    if None in dimensions:
+        raise UnscorableError("model dimensions unknown")
+    gpt = not run.gated_mlp and "gpt" in run.model_name.casefold()
+    scores_written = (run.attention or "").casefold().startswith("naive")
+    try:
+        return _model(
+            *(size for size in dimensions if size is not None),
+            run.head_dim,
+            gated=run.gated_mlp,
+            tied=run.tied_embeddings,
+            gpt=gpt,
+            dropout=gpt and scores_written,
+        )
+    except ValueError:  # pydantic's, around the model's own checks
+        raise UnscorableError("model dimensions do not divide") from None
+
+
+@cache
+def _model(
+    layers: int, hidden: int, ffn: int, heads: int, key_value_heads: int, vocab: int,
+    sequence: int, head_dim: int | None, *, gated: bool, tied: bool, gpt: bool, dropout: bool,
+) -> Model:  # fmt: skip
+    if not head_dim and hidden % heads:
+        raise ValueError("hidden is not a multiple of heads")
+    return Model(
+        name=f"{layers}x{hidden}",
+        source="published run",
+        num_layers=layers,
+        hidden_size=hidden,
+        ffn_hidden_size=ffn,
+        num_attention_heads=heads,
+        num_key_value_heads=key_value_heads,
+        head_dim=head_dim or hidden // heads,
+        vocab_size=vocab,
+        gated_mlp=gated,
+        tied_embeddings=tied,
+        num_position_embeddings=sequence if gpt else 0,
+        linear_bias=gpt,
+        norm="rmsnorm" if gated else "layernorm",
+        dropout=dropout,
+    )
+
+
+def training_of(run: PublishedRun, accelerator: Accelerator) -> Training:
+    """Return the row's job, on an attention backend that the accelerator has figures for."""
+    dtype = (run.dtype or "unknown").casefold()
+    precision = next((known for start, known in PRECISIONS if dtype.startswith(start)), None)
+    if precision is None:
+        raise UnscorableError(f"dtype '{run.dtype}' not costed" if run.dtype else "dtype unknown")
+    if run.attention is None:
+        raise UnscorableError("attention unknown")
+    meant = ATTENTIONS.get(run.attention.casefold())
+    if meant is None:
+        raise UnscorableError(f"attention '{run.attention}' not costed")
+    backend = next((name for name in meant if name in accelerator.attention), None)
+    if backend is None:
+        raise UnscorableError(f"no {meant[0]} attention figures for {accelerator.name}")
+    training = Training(
+        sequence_length=_known(run.seq_len, "seq_len"),
+        global_batch_size=_known(run.gbs, "gbs"),
+        precision=precision,
+        optimizer="adam",
+        attention=backend,
+    )
+    if training.peak_key not in accelerator.gemm:
+        raise UnscorableError(f"no {training.peak_key} matmul figures for {accelerator.name}")
+    return training
+
+
+# ---------------------------------------------------------------- hardware
+
+
+def folded(name: str) -> str:
+    """Return a name without letter case and punctuation."""
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def accelerator_of(run: PublishedRun) -> Accelerator:
+    """Return the shipped part of the row's gpu, else of its gpu_family."""
+    if run.gpu is None:
+        raise UnscorableError("gpu unknown")
+    for name in (run.gpu, run.gpu_family):
+        part = _accelerator(folded(name)) if name else None
+        if part:
+            return part
+    raise UnscorableError(f"accelerator '{run.gpu}' not shipped")
+
+
+@cache
+def _accelerator(name: str) -> Accelerator | None:
+    """Return the shipped part of a folded name; files without it in their text stay unread."""
+    for part in names("accelerator"):
+        path = resolve("accelerator", part)
+        if name not in folded(path.read_text("utf-8")):
+            continue
+        raw = read(path).plain()
+        if name in map(folded, (raw["name"], *raw.get("aliases", ()))):
+            return load(part, "accelerator", Accelerator)
+    return None
+
+
+def topology_of(run: PublishedRun, accelerator: Accelerator, num_accelerators: int) -> Topology:
+    """Return the part's usual cluster with the row's NIC and scale-up domain, wide enough."""
+    if accelerator.usual_topology is None:
+        raise UnscorableError(f"no usual topology for {accelerator.name}")
+    return _topology(
+        accelerator.usual_topology,
+        run.gpus_per_nvlink_domain,
+        run.nic_gbps_per_gpu,
+        num_accelerators,
+    )
+
+
+@cache
+def _usual(name: str) -> Topology:
+    return load(name, "topology", Topology)
+
+
+@cache
+def _topology(
+    usual: str, domain: int | None, nic_gbits: float | None, num_accelerators: int
+) -> Topology:
+    topology = _usual(usual)
+    network = [tier for tier in topology.tiers if tier.fabric.kind == "network"]
+    if domain and domain != topology.widths[0]:
+        topology = topology.with_scale_up_width(domain)
+    if nic_gbits and any(tier.bytes_per_second != nic_gbits * 1e9 / 8 for tier in network):
+        rate = Figure(nic_gbits * 1e9 / 8, "the published run's NIC", "datasheet")
+        topology = topology.with_network(rate)
+    *inner, outer = topology.tiers
+    needed = -(-num_accelerators // prod(tier.width for tier in inner))
+    if needed > outer.width:
+        topology = topology.replace(tiers=(*inner, outer.replace(width=needed)))
+    return topology
+
+
+def fill_of(widths: tuple[int, ...], num_accelerators: int) -> tuple[int, ...]:
+    """Return how many children of each tier's domains a job uses.
+
+    The fullest equal filling where it leaves no domain half empty (256 of racks of 72: 64 each);
+    otherwise domains are filled one after another.
+    """
+    fill, rest = [], num_accelerators
+    for width in widths:
+        fits = (size for size in range(min(width, rest), 0, -1) if rest % size == 0)
+        used = next(fits)
+        if 2 * used < min(width, rest):
+            return widths
+        fill.append(used)
+        rest //= used
+    return tuple(fill) if rest == 1 else widths
+
+
+# ---------------------------------------------------------------- software and layout
+
+
+@cache
+def _profiles() -> dict[str, Software]:
+    """Return the shipped profiles by the folded names of the frameworks they stand for."""
+    shipped = [load(name, "software", Software) for name in names("software")]
+    return {folded(name): profile for profile in shipped for name in profile.frameworks}
+
+
+@cache
+def software_of(framework: str) -> Software:
+    """Return the shipped profile whose frameworks name this one.
+
+    The whole text counts first, then the longest part of it, from its start, that ends before
+    white space or punctuation ("Megatron-LM core_r0.13 (TE)" is Megatron-LM).
+    """
+    ends = [match.start() for match in re.finditer(r"[\s(/,+]", framework)]
+    for end in [len(framework), *reversed(ends)]:
+        profile = _profiles().get(folded(framework[:end]))
+        if profile:
+            return profile
+    raise UnscorableError(f"framework '{framework}' maps to no software profile")
+
+
+def layout_of(run: PublishedRun, software: Software) -> Layout:
+    """Return the row's layout; degrees must multiply to its GPUs."""
+    tp, cp, pp, dp, mbs = (
+        _known(getattr(run, field), field) for field in ("tp", "cp", "pp", "dp", "mbs")
+    )
+    if tp * cp * pp * dp != run.n_gpus:
+        raise UnscorableError("tp·cp·pp·dp differs from n_gpus")
+    vp = 1 if pp == 1 else _known(run.vp, "vp")
+    if run.recompute is None:
+        raise UnscorableError("recompute unknown")
+    recompute = RECOMPUTES.get(run.recompute.casefold())
+    if recompute is None:
+        raise UnscorableError(f"recompute '{run.recompute}' not costed")
+    if tp > 1 and run.sp is None:
+        raise UnscorableError("sp unknown")
+    zero_stage = _known(run.zero_stage, "zero_stage")
+    dp_shard = _shard_group(run, tp * cp, dp) if zero_stage else dp
+    return Layout(
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        dp_shard=dp_shard,
+        dp_replicate=dp // dp_shard,
+        vp=vp,
+        mbs=mbs,
+        num_microbatches=_num_microbatches(run, dp, mbs),
+        zero_stage=zero_stage,
+        sp=bool(run.sp) and tp > 1,
+        recompute=recompute,
+        cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kind,
+        overlap=_overlap(run, software),
+    )
+
+
+def _flag(run: PublishedRun, name: str) -> object:
+    return (run.overlap or {}).get(name)
+
+
+def _num_microbatches(run: PublishedRun, dp: int, mbs: int) -> int:
+    if run.gbs is None:
+        raise UnscorableError("gbs unknown")
+    count, rest = divmod(run.gbs, dp * mbs)
+    if rest:
+        raise UnscorableError("gbs is not a multiple of dp·mbs")
+    if run.grad_accum not in (None, count):
+        raise UnscorableError("gbs differs from dp·mbs·grad_accum")
+    return count
+
+
+def _shard_group(run: PublishedRun, inner: int, dp: int) -> int:
+    """Return dp_shard: all of dp, the ZeRO-1 group the row names, or HSDP's share of a node."""
+    group = _flag(run, "zero1_group_size")
+    size = dp
+    if isinstance(group, int):
+        size = min(group, dp)
+    elif _flag(run, "sharding") == "HSDP":
+        size = min(
+            max(1, _known(run.gpus_per_nvlink_domain, "gpus_per_nvlink_domain") // inner), dp
+        )
+    if dp % size:
+        raise UnscorableError("shard group does not divide dp")
+    return size
+
+
+def _overlap(run: PublishedRun, software: Software) -> str:
+    """Return the software's overlaps, but for axes whose flag the row states."""
+    on = []
+    for axis, flags in OVERLAP_FLAGS.items():
+        stated = [value for name in flags if isinstance(value := _flag(run, name), bool)]
+        if stated[0] if stated else axis in software.overlap:
+            on.append(axis)
+    return "+".join(on) or "none"

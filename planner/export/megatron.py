@@ -1,0 +1,267 @@
+"""A plan as Megatron-LM arguments: a bash array in a file to be sourced.
+
+    source megatron-args.sh
+    torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" <data, tokenizer, learning rate>
+
+Flags are those of megatron-core 0.19.2, megatron/training/arguments.py. What Megatron cannot
+express is refused, never approximated.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from planner import __version__
+from planner.errors import ExportError
+from planner.plan import Plan
+from planner.problem.model import Model
+from planner.problem.scenario import Scenario, scenario_from_document
+from planner.problem.training import Training
+
+TARGET_VERSION = "megatron-core 0.19.2"
+FILE_NAME = "megatron-args.sh"
+ARRAY = "MEGATRON_ARGS"
+
+ORDERS = {
+    (): ("tp", "cp", "dp_shard", "dp_replicate", "pp"),
+    ("--use-tp-pp-dp-mapping",): ("tp", "cp", "pp", "dp_shard", "dp_replicate"),
+}
+"""Flags to the rank order they give, innermost first (megatron/training/initialize.py)."""
+
+PRECISION_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "bf16": ("--bf16",),
+    "fp16": ("--fp16",),
+    "fp8": ("--bf16", "--fp8-format hybrid", "--fp8-recipe delayed"),
+    "mxfp8": ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
+    "fp8-blockwise": ("--bf16", "--fp8-format e4m3", "--fp8-recipe blockwise"),
+    "nvfp4": ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
+}
+
+RECOMPUTE_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "selective": ("--recompute-granularity selective", "--recompute-modules core_attn"),
+    "full": (
+        "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1",
+    ),
+}  # fmt: skip
+
+CP_COMM_TYPES = {"ring": "p2p", "all_gather": "all_gather", "a2a": "a2a"}
+
+
+def export_megatron(plan: Plan) -> dict[str, str]:
+    """The arguments file, by its name.
+
+    Raises:
+        ExportError: there is no layout, or Megatron cannot express it.
+    """
+    if plan.layout is None or plan.rank_order is None:
+        raise ExportError(f"the plan holds no layout (status {plan.status}): nothing to export")
+    scenario = scenario_from_document(plan.inputs, "plan")
+    sections = {
+        "model": _model(scenario.model, scenario.training),
+        "batch and precision": _batch(plan.layout, scenario.training),
+        "layout": _layout(plan.layout, scenario.model.num_layers),
+        "rank order": _order(plan.rank_order),
+        "data parallelism": _data_parallelism(plan.layout),
+        "recompute": _recompute(plan.layout["recompute"]),
+    }
+    lines = [*_head(plan, scenario), f"{ARRAY}=("]
+    for title, flags in sections.items():
+        if flags:
+            lines += [f"  # {title}", *(f"  {_quoted(flag)}" for flag in flags)]
+    return {FILE_NAME: "\n".join([*lines, ")", ""])}
+
+
+def _quoted(flag: str) -> str:
+    """A flag and its value, each safe as one word of bash."""
+    name, _, value = flag.partition(" ")
+    return f"{name} {shlex.quote(value)}" if value else name
+
+
+def _head(plan: Plan, scenario: Scenario) -> list[str]:
+    """Comment lines: what the file is for; text of the user's files stays on its line."""
+    accelerator, fill = scenario.topology.accelerator, plan.fill or {}
+    inner = scenario.topology.tiers[0].name
+    return [
+        "# shellcheck shell=bash disable=SC2034",
+        f"# Arguments of Megatron-LM ({TARGET_VERSION}), written by planner {__version__}.",
+        f"# inputs_sha256: {_line(plan.inputs_sha256)}",
+        f"# {_line(scenario.model.name)} on {scenario.num_accelerators} x "
+        f"{_line(accelerator.name)} of {_line(scenario.topology.name)}, "
+        f"{fill.get(inner, scenario.topology.tiers[0].width)} ranks in each {_line(inner)} domain, "
+        "domains in order.",
+        f'# Use: source {FILE_NAME}; torchrun ... pretrain_gpt.py "${{{ARRAY}[@]}}" ...',
+        "# Not set here: data, tokenizer, learning rate, checkpoints. On parts before Blackwell,",
+        "# tensor and context parallelism need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.",
+    ]
+
+
+def _line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+# ---------------------------------------------------------------- the job
+
+
+def _model(model: Model, training: Training) -> list[str]:
+    absent = {
+        "mixture of experts": model.moe,
+        "multi-head latent attention": model.mla,
+        "multi-token prediction": model.mtp_layers,
+        "windowed attention": model.sliding_window,
+    }
+    for part, present in absent.items():
+        if present:
+            raise ExportError(f"model {model.name}: {part} is not exported yet; dense models are")
+    flags = [
+        f"--num-layers {model.num_layers}",
+        f"--hidden-size {model.hidden_size}",
+        f"--ffn-hidden-size {model.ffn_hidden_size}",
+        f"--num-attention-heads {model.num_attention_heads}",
+        f"--kv-channels {model.head_dim}",
+    ]
+    if model.num_key_value_heads != model.num_attention_heads:
+        flags += ["--group-query-attention", f"--num-query-groups {model.num_key_value_heads}"]
+    positions = max(training.sequence_length, model.num_position_embeddings)
+    learned = model.num_position_embeddings > 0
+    dropout = "0.1" if model.dropout else "0.0"
+    flags += [
+        f"--seq-length {training.sequence_length}",
+        f"--max-position-embeddings {positions}",
+        f"--position-embedding-type {'learned_absolute' if learned else 'rope'}",
+        f"--vocab-size {model.vocab_size}",
+        f"--normalization {'RMSNorm' if model.norm == 'rmsnorm' else 'LayerNorm'}",
+        f"--attention-dropout {dropout}",
+        f"--hidden-dropout {dropout}",
+    ]
+    switches = {
+        "--swiglu": model.gated_mlp,
+        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "--disable-bias-linear": not model.linear_bias,
+    }
+    return flags + [flag for flag, on in switches.items() if on]
+
+
+def _batch(layout: Mapping[str, Any], training: Training) -> list[str]:
+    return [
+        f"--micro-batch-size {layout['mbs']}",
+        f"--global-batch-size {training.global_batch_size}",
+        *PRECISION_FLAGS[training.precision],
+    ]
+
+
+# ---------------------------------------------------------------- the layout
+
+
+def _layout(layout: Mapping[str, Any], num_layers: int) -> list[str]:
+    flags = [
+        f"--tensor-model-parallel-size {layout['tp']}",
+        f"--pipeline-model-parallel-size {layout['pp']}",
+        f"--context-parallel-size {layout['cp']}",
+    ]
+    if layout["cp"] > 1:
+        flags.append(f"--cp-comm-type {CP_COMM_TYPES[layout['cp_kind']]}")
+    if layout["tp"] > 1 and layout["sp"]:
+        flags.append("--sequence-parallel")
+    overlap = layout["overlap"].split("+")
+    if "tp" in overlap and layout["tp"] > 1:
+        if not layout["sp"]:
+            raise ExportError(
+                "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "
+                "parallelism; expressible: sp=true, or overlap without tp"
+            )
+        flags.append("--tp-comm-overlap")
+    if layout["pp"] > 1:
+        flags += _stages(layout, num_layers)
+    if layout["vp"] > 1 and "pp" not in overlap:
+        if layout["pp"] == 2:
+            raise ExportError(
+                "Megatron interleaves 2 stages only with overlapped sends; expressible: overlap "
+                "with pp, more stages, or vp=1"
+            )
+        flags.append("--no-overlap-p2p-communication")
+    return flags
+
+
+def _stages(layout: Mapping[str, Any], num_layers: int) -> list[str]:
+    """How layers are split over stages and virtual stages; nothing for an even 1F1B pipeline."""
+    chunks = chunk_layers(layout, num_layers)
+    if len(set(chunks)) > 1:
+        return [f"--pipeline-model-parallel-layout {pipeline_layout(chunks)}"]
+    return [f"--num-layers-per-virtual-pipeline-stage {chunks[0]}"] if layout["vp"] > 1 else []
+
+
+def chunk_layers(layout: Mapping[str, Any], num_layers: int) -> list[int]:
+    """Layers of each of the pp·vp chunks in model order; stage i holds chunks i, i + pp, ….
+
+    The default split gives the remainder, one layer each, to the middle chunks.
+    """
+    pp: int = layout["pp"]
+    vp: int = layout["vp"]
+    given: Sequence[int] | None = layout["stage_layers"]
+    base, extra = divmod(num_layers, pp * vp)
+    start = (pp * vp - extra) // 2
+    usual = [base + (start <= chunk < start + extra) for chunk in range(pp * vp)]
+    if given is not None and list(given) != [sum(usual[stage::pp]) for stage in range(pp)]:
+        if any(layers % vp for layers in given):
+            raise ExportError(
+                f"stage_layers {'+'.join(map(str, given))} does not say how a stage's layers fall "
+                f"into {vp} virtual stages; expressible: multiples of {vp}, or the default split"
+            )
+        return [layers // vp for layers in given] * vp
+    return usual
+
+
+def pipeline_layout(chunks: Sequence[int]) -> str:
+    """Megatron's layout text, E embedding, t layer, L loss: 'Et*7|(t*8|)*6t*7L'."""
+    stages = [f"t*{layers}" if layers > 1 else "t" * layers for layers in chunks]
+    middle = [(stage, len(list(same))) for stage, same in groupby(stages[1:-1])]
+    repeated = (f"({stage}|)*{n}" if n > 2 else f"{stage}|" * n for stage, n in middle)
+    return f"E{stages[0]}|{''.join(repeated)}{stages[-1]}L"
+
+
+def _order(order: Iterable[Sequence[Any]]) -> list[str]:
+    """The mapping flag under which Megatron places ranks as planned."""
+    planned: list[str] = []
+    for atom, factor in order:
+        if factor > 1 and (not planned or planned[-1] != atom):
+            planned.append(atom)
+    for flags, megatron in ORDERS.items():
+        if planned == [atom for atom in megatron if atom in planned]:
+            return list(flags)
+    orders = " and ".join("-".join(atoms) for atoms in ORDERS.values())
+    raise ExportError(
+        f"Megatron cannot place ranks in the order {'-'.join(planned)} (innermost first); "
+        f"expressible: {orders}. Plan with --set search.orders=framework"
+    )
+
+
+def _data_parallelism(layout: Mapping[str, Any]) -> list[str]:
+    stage, replicas = layout["zero_stage"], layout["dp_replicate"]
+    if stage > 1:
+        raise ExportError(
+            f"ZeRO-{stage} is not expressible with Megatron's distributed optimizer (Megatron FSDP "
+            "is another runtime and not exported yet); expressible: zero_stage 0 and 1"
+        )
+    flags = []
+    if stage == 1:
+        flags.append("--use-distributed-optimizer")
+        if replicas > 1:
+            flags.append(f"--num-distributed-optimizer-instances {replicas}")
+    if "dp" in layout["overlap"].split("+"):
+        flags.append("--overlap-grad-reduce")
+        if stage == 1:
+            flags.append("--overlap-param-gather")
+    return flags
+
+
+def _recompute(kind: str) -> list[str]:
+    if kind not in RECOMPUTE_FLAGS:
+        raise ExportError(
+            f"recompute {kind} is not expressible in Megatron; expressible: "
+            f"{', '.join(RECOMPUTE_FLAGS)}"
+        )
+    return list(RECOMPUTE_FLAGS[kind])

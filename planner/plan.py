@@ -1,0 +1,180 @@
+"""The answer: a layout, where it lives, what it costs, and what was proven. The plan file.
+
+`Plan.to_document()` is the one JSON form (`planner plan --json`, plan.json, `--target json`);
+`Plan.from_document` reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from planner import __version__
+from planner.errors import InputError
+
+SCHEMA_VERSION = 1
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown", "evaluated"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One communicating group of the plan: traffic of a step on one accelerator.
+
+    bytes moved, FLOPs (model and recompute), intensity = FLOPs per byte, exposed_intensity the
+    same with bytes × exposed / busy (null where nothing is exposed), tiers {name: {bytes,
+    busy_seconds, ridge}}, wall one of compute, bandwidth, latency; busbw in bytes per second as
+    nccl-tests define it (null without traffic); members and tiers it spans.
+    """
+
+    members: int
+    bytes: float
+    flops: float
+    intensity: float | None
+    exposed_intensity: float | None
+    busy_seconds: float
+    exposed_seconds: float
+    latency_seconds: float
+    tiers: Mapping[str, Mapping[str, float]]
+    split: Mapping[str, float]
+    wall: str
+    busbw: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes of the worst rank by term, their sum, the capacity, the verdict; every stage's sum."""
+
+    terms: Mapping[str, float]
+    peak_bytes: float
+    capacity_bytes: float
+    verdict: str
+    worst_stage: int
+    by_stage: Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What it costs to exchange the places of two groups' atoms: seconds added to the step."""
+
+    atoms: tuple[str, str]
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """Another layout in its best placement, what it loses and in which terms."""
+
+    layout: Mapping[str, Any]
+    rank_order: Sequence[tuple[str, int]]
+    step_seconds: float
+    loss_fraction: float
+    terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """How the answer was found and what was ruled out."""
+
+    shapes: int
+    placements: int
+    opened: int
+    seconds: float
+    cpu_seconds: float
+    excluded: Mapping[str, int]
+    rule_texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte."""
+
+    inputs: Mapping[str, Any]
+    inputs_sha256: str
+    status: Status
+    objective_seconds: float | None = None
+    bound_seconds: float | None = None
+    gap_fraction: float | None = None
+    step_seconds: float | None = None
+    mfu: float | None = None
+    mfu_denominator: Mapping[str, Any] | None = None  # {precision, peak_flops, accelerator}
+    mfu_bf16: float | None = None
+    hfu: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_per_accelerator: float | None = None
+    days: float | None = None
+    accelerator_hours: float | None = None
+    cost: float | None = None
+    layout: Mapping[str, Any] | None = None
+    fill: Mapping[str, int] | None = None
+    placement: Mapping[str, Mapping[str, int]] | None = None
+    rank_order: Sequence[tuple[str, int]] | None = None
+    rank_order_name: str | None = None
+    custom_order_gain_fraction: float | None = None  # what the best free placement gains over it
+    time: Mapping[str, float] | None = None
+    memory: MemoryReport | None = None
+    groups: Mapping[str, GroupReport] = field(default_factory=dict)
+    swaps: Sequence[Swap] = ()
+    search: SearchReport | None = None
+    runners_up: Sequence[RunnerUp] = ()
+    warnings: Sequence[str] = ()
+    nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}
+    relaxations: Sequence[Mapping[str, Any]] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """The plan as one JSON document."""
+        document = asdict(self)
+        memory = document["memory"]
+        if memory is not None:
+            document["memory"] = {**memory.pop("terms"), **memory}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "planner_version": __version__,
+            **document,
+            "excluded": {} if self.search is None else dict(self.search.excluded),
+        }
+
+    @classmethod
+    def from_document(cls, document: Any, path: str = "plan") -> Plan:
+        """The plan of such a document.
+
+        Raises:
+            InputError: not a plan document, or of another schema version.
+        """
+        if not isinstance(document, dict) or "schema_version" not in document:
+            raise InputError(
+                "not a plan file", path=path, allowed="what `planner plan --json` prints"
+            )
+        if document["schema_version"] != SCHEMA_VERSION:
+            raise InputError(
+                "plan file of another version",
+                path=path,
+                key="schema_version",
+                value=document["schema_version"],
+                allowed=str(SCHEMA_VERSION),
+            )
+        known = {name: document.get(name) for name in cls.__dataclass_fields__}
+        memory = known["memory"]
+        try:
+            if isinstance(memory, dict):
+                whole = [f for f in MemoryReport.__dataclass_fields__ if f != "terms"]
+                known["memory"] = {
+                    "terms": {k: v for k, v in memory.items() if k not in whole},
+                    **{k: v for k, v in memory.items() if k in whole},
+                }
+            plan = TypeAdapter(cls).validate_python(
+                {name: value for name, value in known.items() if value is not None}
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(
+                f"a plan file's part is wrong ({first['msg']})",
+                path=path,
+                key=".".join(str(part) for part in first["loc"]),
+                value=first["input"],
+                allowed="what `planner plan --json` prints",
+            ) from error
+        return plan

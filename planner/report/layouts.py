@@ -1,0 +1,57 @@
+"""A layout and a rank order in words, from their documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import groupby
+from typing import Any
+
+from planner.layout import Layout
+
+
+def layout_label(document: Mapping[str, Any]) -> str:
+    """The layout in one short line: 'tp8 pp16 dp128 mbs1 zero1'."""
+    known = {f.name: document[f.name] for f in fields(Layout) if f.name in document}
+    split = known.get("stage_layers")
+    return Layout(**known | {"stage_layers": None if split is None else tuple(split)}).label()
+
+
+def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The degrees, and how the pieces run."""
+    d = document
+    tensor = f"tensor {d['tp']}" + (" with sequence" if d["sp"] else "")
+    context = f"context {d['cp']}" + (f" ({d['cp_kind'].replace('_', '-')})" if d["cp"] > 1 else "")
+    pipeline = f"pipeline {d['pp']}" + (f" × {d['vp']} virtual" if d["vp"] > 1 else "")
+    data = f"data {d['dp']}"
+    if d["dp_replicate"] > 1:
+        data += f" ({d['dp_shard']} sharded × {d['dp_replicate']} replicated)"
+    parts = {tensor: d["tp"], context: d["cp"], pipeline: d["pp"], data: d["dp"]}
+    degrees = " · ".join(text for text, degree in parts.items() if degree > 1)
+
+    states = d["dp_shard"] * d["cp"]
+    zero = f"ZeRO-{d['zero_stage']}" + (f" over {states}" if d["zero_stage"] else "")
+    pieces = [
+        f"{d['num_microbatches']} micro-batch{'es' if d['num_microbatches'] > 1 else ''} "
+        f"of {d['mbs']}",
+        "interleaved 1F1B" if d["vp"] > 1 else "1F1B" if d["pp"] > 1 else "",
+        zero,
+        "no recompute" if d["recompute"] == "none" else f"{d['recompute']} recompute",
+        "no overlap" if d["overlap"] == "none" else f"overlap of {d['overlap'].replace('+', ', ')}",
+    ]
+    split = d.get("stage_layers") or []
+    if len(set(split)) > 1:
+        pieces.append(f"layers by stage {_runs(split)}")
+    return degrees or "one accelerator", [piece for piece in pieces if piece]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Numbers with repeats counted: '3 + 30×4 + 3'."""
+    counted = [(value, len(list(same))) for value, same in groupby(numbers)]
+    return " + ".join(f"{n}×{value}" if n > 1 else str(value) for value, n in counted)
+
+
+def order_in_words(order: Sequence[Sequence[Any]]) -> str:
+    """A rank order, innermost first, without factors of 1: 'tp 8, dp_shard 128, pp 16'."""
+    parts = [f"{atom} {factor}" for atom, factor in order if factor > 1]
+    return ", ".join(parts) or "a single rank"

@@ -1,0 +1,104 @@
+"""What ships, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from planner.files import Kind, load, names
+from planner.problem.hardware import Accelerator
+from planner.problem.model import Model
+from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
+from planner.problem.software import Software
+from planner.problem.topology import Topology
+from planner.report.numbers import words
+from planner.report.pieces import STRONG, Phrases, printable, table
+
+Facts = dict[str, str]
+
+
+def facts_of(kind: Kind) -> list[Facts]:
+    """Name and facts of every shipped file of a kind."""
+    return [{"name": name} | _facts(kind, name) for name in names(kind)]
+
+
+def _facts(kind: Kind, name: str) -> Facts:
+    if kind == "topology":
+        return _topology(load(name, kind, Topology))
+    if kind == "model":
+        return _model(load(name, kind, Model))
+    if kind == "scenario":
+        return _scenario(load_scenario(name))
+    if kind == "software":
+        return {"description": load(name, kind, Software).description}
+    return _accelerator(load(name, "accelerator", Accelerator))
+
+
+def _topology(topology: Topology) -> Facts:
+    tiers = (f"{t.name} {t.width} × {t.bytes_per_second / 1e9:.3g}" for t in topology.tiers)
+    return {
+        "accelerator": topology.accelerator.name,
+        "number": f"{topology.num_accelerators:,}",
+        "tiers: width × GB/s": ", ".join(tiers),
+    }
+
+
+def _model(model: Model) -> Facts:
+    parts = {
+        "experts": model.moe is not None,
+        "latent attention": model.mla is not None,
+        "extra prediction layers": model.mtp_layers > 0,
+        "windowed attention": model.sliding_window is not None,
+    }
+    missing = [part for part, present in parts.items() if present]
+    return {
+        "layers": str(model.num_layers),
+        "hidden": str(model.hidden_size),
+        "heads": str(model.num_attention_heads),
+        "parameters": f"not costed yet: {', '.join(missing)}"
+        if missing
+        else words(model.num_parameters),
+    }
+
+
+def _scenario(scenario: Scenario) -> Facts:
+    training, software = scenario.training, scenario.software.name
+    other = "" if software == DEFAULT_SOFTWARE else f", {software}"
+    return {
+        "accelerators": f"{scenario.num_accelerators:,} {scenario.topology.name}",
+        "batch": f"{training.global_batch_size:,}×{training.sequence_length:,}",
+        "job": f"{training.precision}{other}",
+    }
+
+
+def _accelerator(accelerator: Accelerator) -> Facts:
+    peaks = dict(accelerator.peak_flops)
+    if peaks.get("bf16") == peaks.get("fp16"):
+        del peaks["fp16"]
+    return {
+        "dense TFLOP/s": ", ".join(f"{name} {peak / 1e12:,.5g}" for name, peak in peaks.items()),
+        "HBM GB": f"{accelerator.hbm_bytes / 1e9:.1f}",
+        "TB/s": f"{accelerator.hbm_bytes_per_second / 1e12:.3g}",
+    }
+
+
+def listing_report(facts: Sequence[Facts]) -> RenderableType:
+    """A table of names and facts; texts with commas break between their parts."""
+    heads = list(facts[0]) if facts else []
+    rows = [[_cell(head, item[head]) for head in heads] for item in facts]
+    return table([(head, _kind(head, facts)) for head in heads], rows)
+
+
+def _kind(head: str, facts: Sequence[Facts]) -> str:
+    if head == "name":
+        return "l"
+    digits = all(item[head].replace(",", "").replace(".", "").isdigit() for item in facts)
+    return "r" if digits or head == "batch" else "w"
+
+
+def _cell(head: str, text: str) -> RenderableType:
+    if head == "name":
+        return Text(printable(text), STRONG)
+    return Phrases(printable(text).split(", ")) if ", " in text else printable(text)

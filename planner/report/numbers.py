@@ -1,0 +1,79 @@
+"""Numbers as people read them: SI values in, short text out."""
+
+from __future__ import annotations
+
+import math
+
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """Seconds with the unit that fits: '5.12 s', '34.1 ms'; days and hours are not used."""
+    if value == 0:
+        return "0 s"
+    size = _rounded(abs(value), digits)
+    factor, unit = next(((f, u) for f, u in _SECONDS if size >= f), _SECONDS[-1])
+    if size >= 10 ** (digits - 1):
+        return f"{value:,.0f} s"
+    return f"{_significant(value / factor, digits)} {unit}"
+
+
+def signed_seconds(value: float, digits: int = 3) -> str:
+    """Seconds with their sign: '+1.2 s'."""
+    return f"{'-' if value < 0 else '+'}{seconds(abs(value), digits)}"
+
+
+def milliseconds(value: float) -> str:
+    """Milliseconds without unit, for a column: '1,234.5'."""
+    number = value * 1e3
+    return f"{number:,.1f}" if abs(number) >= 0.1 or number == 0 else f"{number:.3f}"
+
+
+def gigabytes(value: float) -> str:
+    """10^9 bytes without unit, for a column: '71.2'."""
+    number = value / 1e9
+    return f"{number:,.1f}" if abs(number) >= 0.1 or number == 0 else f"{number:.3f}"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A share: '41.2 %'."""
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def signed_percent(fraction: float, digits: int = 1) -> str:
+    """A relative difference: '+3.1 %'."""
+    return f"{100 * fraction:+.{digits}f} %"
+
+
+def words(value: float) -> str:
+    """A large number in words: '405.9 billion'; below a million with commas."""
+    for factor, word in _WORDS:
+        if _rounded(abs(value), 4) >= factor:
+            return f"{_significant(value / factor, 4)} {word}"
+    return f"{value:,.0f}" if abs(value) >= 100 else _significant(value, 3)
+
+
+def compact(value: float) -> str:
+    """A ratio over many decades in few characters: '295', '6,013', '2.9e5'."""
+    if value and (abs(value) >= 1e5 or abs(value) < 0.1):
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value:,.0f}" if abs(value) >= 10 else _significant(value, 2)
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
+def _significant(value: float, digits: int) -> str:
+    """`digits` significant digits, never in powers of ten, no trailing zeros cut."""
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(_rounded(abs(value), digits))))
+    return f"{value:,.{places}f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """'1 placement', '560 placements'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,141 @@
+"""Pieces every report is put together from: console, headings, facts, tables, bars."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+BLOCKS = " ▏▎▍▌▋▊▉█"
+WIDEST_BAR = 48
+
+GOOD, FAIR, BAD, FAINT, STRONG = "green", "yellow", "red", "dim", "bold"
+VERDICT_STYLES = {"fits": GOOD, "fragile": FAIR, "no": BAD}
+
+
+def printable(text: object) -> str:
+    """Text of a file on one line without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "�" for c in " ".join(str(text).split()))
+
+
+def console(file: IO[str], width: int | None = None) -> Console:
+    """A console that prints what it is given: no markup, no guessing of colours for numbers."""
+    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def plain_text(report: RenderableType, width: int = 100) -> str:
+    """The report without colours, `width` columns wide."""
+    buffer = io.StringIO()
+    plain = Console(
+        file=buffer, width=width, markup=False, highlight=False, emoji=False, no_color=True,
+        force_terminal=False,
+    )  # fmt: skip
+    plain.print(report)
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+class Bar:
+    """A bar of `share` (0 to 1) of the columns there are, at most WIDEST_BAR of them; with `track`
+    the rest is drawn too."""
+
+    def __init__(self, share: float, style: str = "cyan", track: bool = False) -> None:
+        self.share = min(max(share, 0.0), 1.0)
+        self.style = style
+        self.track = track
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, WIDEST_BAR)
+        if options.ascii_only:
+            drawn = "#" * round(self.share * width)
+        else:
+            whole, eighths = divmod(round(self.share * width * 8), 8)
+            drawn = BLOCKS[8] * whole + (BLOCKS[eighths] if eighths else "")
+        rest = width - len(drawn)
+        yield Segment(drawn, Style.parse(self.style))
+        yield Segment((("." if options.ascii_only else "░") if self.track else " ") * rest)
+        yield Segment.line()
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(4, min(options.max_width, WIDEST_BAR))
+
+
+class Phrases:
+    """Phrases one after the other, broken into lines between phrases rather than within."""
+
+    def __init__(self, phrases: Iterable[str | None], style: str = "", joint: str = ", ") -> None:
+        self.phrases = [phrase for phrase in phrases if phrase]
+        self.style = style
+        self.joint = joint
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines: list[str] = []
+        last = len(self.phrases) - 1
+        for position, phrase in enumerate(self.phrases):
+            piece = phrase + (self.joint if position < last else "")
+            if lines and cell_len(lines[-1] + piece.rstrip()) <= options.max_width:
+                lines[-1] += piece
+            else:
+                lines.append(piece)
+        yield Text("\n".join(line.rstrip() for line in lines), self.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(phrase + self.joint) for phrase in self.phrases] or [0]
+        whole = cell_len(self.joint.join(self.phrases))
+        most = options.max_width
+        return Measurement(min(max(widths), most), min(whole, most))
+
+
+def section(title: str, *body: RenderableType | None) -> RenderableType:
+    """A blank line, a heading, and the body two columns in."""
+    shown = [part for part in body if part is not None]
+    return Group(Text(""), Text(title, STRONG), *(Padding(part, (0, 0, 0, 2)) for part in shown))
+
+
+def facts(rows: Iterable[tuple[str, RenderableType | str | None]]) -> Table:
+    """Name and value, one fact a row; facts without a value are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=FAINT, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        if value is not None:
+            table.add_row(name, value)
+    return table
+
+
+def table(
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[RenderableType | str]],
+    title: str | None = None,
+) -> Table:
+    """Rows under column heads, without lines. columns: (head, kind); kind l left, r right (never
+    wrapped), w left and wrapped, b bar."""
+    shown = Table(
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=FAINT, title=title,
+        show_header=any(head for head, _ in columns),
+    )  # fmt: skip
+    for head, kind in columns:
+        if kind == "r":
+            shown.add_column(head, justify="right", no_wrap=True)
+        elif kind == "l":
+            shown.add_column(head, no_wrap=True, overflow="fold")
+        elif kind == "b":
+            shown.add_column(head)
+        else:
+            shown.add_column(head, overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def note(text: str) -> Text:
+    """A faint line that explains a table."""
+    return Text(text, FAINT)

@@ -1,0 +1,358 @@
+"""A plan as a report for the terminal, in the order of the questions people ask.
+
+What is the answer, is it proven, where does each group live, where do time and memory go, what
+limits each group, what else was close, and what to be careful about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from planner.plan import MemoryReport, Plan, SearchReport
+from planner.problem.scenario import Scenario, scenario_from_document
+from planner.report import groups
+from planner.report.layouts import layout_in_words, layout_label
+from planner.report.numbers import (
+    gigabytes,
+    percent,
+    plural,
+    seconds,
+    signed_percent,
+    signed_seconds,
+    words,
+)
+from planner.report.pieces import (
+    BAD,
+    FAINT,
+    FAIR,
+    GOOD,
+    STRONG,
+    VERDICT_STYLES,
+    Bar,
+    Phrases,
+    facts,
+    printable,
+    section,
+    table,
+)
+
+SMALL_FRACTION = 0.005
+"""Time terms below this share of the step are drawn together as 'other'."""
+
+TOLD_TERMS = 3
+"""How many of a runner-up's differing terms are named."""
+
+
+def plan_report(plan: Plan) -> RenderableType:
+    """The whole report of a plan, of an evaluated layout, or of why there is none."""
+    scenario = scenario_from_document(plan.inputs, "plan")
+    if plan.layout is None:
+        parts = [_head(scenario), *_no_answer(plan)]
+    else:
+        parts = [
+            _head(scenario),
+            _answer(plan, scenario),
+            _proof(plan),
+            groups.places(plan, scenario),
+            _time(plan),
+            _memory(plan),
+            groups.traffic(plan),
+            groups.swaps(plan),
+            _runners_up(plan),
+            _excluded(plan.search),
+        ]
+    return Group(*(part for part in (*parts, _warnings(plan.warnings)) if part is not None))
+
+
+# ---------------------------------------------------------------- head and answer
+
+
+def _head(scenario: Scenario) -> RenderableType:
+    training, topology = scenario.training, scenario.topology
+    size = f"{words(scenario.model.num_parameters)} parameters"
+    return Group(
+        Text(
+            f"{printable(scenario.model.name)} on {scenario.num_accelerators:,} × "
+            f"{printable(topology.accelerator.name)} ({printable(topology.name)})",
+            STRONG,
+        ),
+        Phrases(
+            (
+                size,
+                f"{training.global_batch_size:,} × {training.sequence_length:,} tokens a step",
+                training.precision,
+                printable(scenario.software.name),
+            ),
+            FAINT,
+        ),
+        Text(""),
+    )
+
+
+def _answer(plan: Plan, scenario: Scenario) -> RenderableType:
+    assert plan.layout is not None
+    degrees, pieces = layout_in_words(plan.layout)
+    rows: list[tuple[str, RenderableType | str | None]] = [
+        ("Layout", Text(degrees, STRONG)),
+        ("", Phrases(pieces)),
+        ("", Text(layout_label(plan.layout), FAINT)),
+    ]
+    if plan.step_seconds is not None:
+        rows.append(("Step", _speed(plan)))
+    rows.append(("MFU", _mfu(plan)))
+    if plan.memory is not None:
+        rows.append(("Memory", _verdict(plan.memory)))
+    rows.append(("Run", _run(plan, scenario)))
+    return facts(rows)
+
+
+def _speed(plan: Plan) -> RenderableType:
+    text = Text(seconds(plan.step_seconds or 0.0, 4), STRONG)
+    if plan.tokens_per_second and plan.tokens_per_second_per_accelerator:
+        text.append(
+            f"; {words(plan.tokens_per_second)} tokens/s, "
+            f"{words(plan.tokens_per_second_per_accelerator)} per accelerator",
+            "not bold",
+        )
+    return text
+
+
+def _mfu(plan: Plan) -> RenderableType | None:
+    if plan.mfu is None:
+        return None
+    text = Text(percent(plan.mfu), STRONG)
+    if plan.mfu_denominator is not None:
+        peak = plan.mfu_denominator["peak_flops"] / 1e12
+        precision = str(plan.mfu_denominator["precision"]).upper()
+        text.append(f" of {peak:,.5g} TFLOP/s dense {precision}", "not bold")
+        if plan.mfu_bf16 is not None and precision != "BF16":
+            text.append(f", {percent(plan.mfu_bf16)} of dense BF16", "not bold")
+    if plan.hfu is not None:
+        text.append(f"; HFU {percent(plan.hfu)} with recompute", "not bold")
+    return text
+
+
+def _verdict(memory: MemoryReport) -> RenderableType:
+    text = Text(memory.verdict if memory.verdict != "no" else "does not fit")
+    text.stylize(f"bold {VERDICT_STYLES[memory.verdict]}")
+    free = memory.capacity_bytes - memory.peak_bytes
+    room = f"{gigabytes(abs(free))} GB {'free' if free >= 0 else 'too much'}"
+    text.append(
+        f": {gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB, {room}",
+        "not bold default",
+    )
+    return text
+
+
+def _run(plan: Plan, scenario: Scenario) -> str | None:
+    tokens = scenario.training.total_tokens
+    if plan.days is None or tokens is None:
+        return None
+    text = f"{words(tokens)} tokens: {_duration(plan.days)}"
+    if plan.accelerator_hours is not None:
+        text += f", {words(plan.accelerator_hours)} accelerator-hours"
+    if plan.cost is not None:
+        text += f", {words(plan.cost)} USD"
+    return text
+
+
+def _duration(days: float) -> str:
+    return f"{days:,.1f} days" if days >= 2 else f"{24 * days:,.1f} hours"
+
+
+# ---------------------------------------------------------------- proof
+
+
+def _proof(plan: Plan) -> RenderableType | None:
+    if plan.search is None or plan.objective_seconds is None:
+        return None
+    if plan.status == "optimal":
+        text = Text("optimal", f"bold {GOOD}")
+        text.append(
+            f": nothing legal, however placed, is below {seconds(plan.objective_seconds, 4)}",
+            "not bold default",
+        )
+    else:
+        text = Text("not finished", f"bold {FAIR}")
+        gap = "" if plan.gap_fraction is None else f", a gap of {percent(plan.gap_fraction, 2)}"
+        bound = "" if plan.bound_seconds is None else f"; at least {seconds(plan.bound_seconds, 4)}"
+        text.append(
+            f": best so far {seconds(plan.objective_seconds, 4)}{bound}{gap}", "not bold default"
+        )
+    shown = None
+    if plan.step_seconds is not None and plan.step_seconds > plan.objective_seconds * (1 + 1e-9):
+        over = plan.step_seconds / plan.objective_seconds - 1
+        shown = (
+            f"shown is a tie, {percent(over, 2)} above it, for its rank order or its lesser "
+            "traffic on slow tiers"
+        )
+    search = plan.search
+    counts = (
+        f"{plural(search.shapes, 'layout')} considered",
+        f"{search.opened:,} opened",
+        f"{plural(search.placements, 'placement')} costed",
+        f"{seconds(search.seconds)} ({seconds(search.cpu_seconds)} of CPU)",
+    )
+    return facts([("Proof ", text), ("", shown), ("", Phrases(counts, FAINT))])
+
+
+def _excluded(search: SearchReport | None) -> RenderableType | None:
+    if search is None or not search.excluded:
+        return None
+    rows = [
+        (f"{count:,}", rule, Text(search.rule_texts.get(rule, ""), FAINT))
+        for rule, count in sorted(search.excluded.items(), key=lambda item: -item[1])
+        if count
+    ]
+    if not rows:
+        return None
+    return section(
+        "Layouts left out, by the first rule each breaks",
+        table([("", "r"), ("", "l"), ("", "w")], rows),
+    )
+
+
+# ---------------------------------------------------------------- time and memory
+
+
+def _time(plan: Plan) -> RenderableType | None:
+    if not plan.time or not plan.step_seconds:
+        return None
+    step = plan.step_seconds
+    shown = {name: value for name, value in plan.time.items() if value >= SMALL_FRACTION * step}
+    other = sum(plan.time.values()) - sum(shown.values())
+    if other > 1e-6 * step:
+        shown["other"] = other
+    unit, factor = ("s", 1.0) if step >= 1 else ("ms", 1e-3)
+    longest = max(shown.values(), default=1.0)
+    rows: list[Sequence[RenderableType | str]] = [
+        (
+            name.replace("_", " "),
+            f"{value / factor:,.3f} {unit}",
+            percent(value / step),
+            Bar(value / longest, _time_style(name)),
+        )
+        for name, value in shown.items()
+    ]
+    rows.append((Text("step", STRONG), f"{step / factor:,.3f} {unit}", percent(1.0), ""))
+    return section(
+        "Time of a step (slowest stage's rank)",
+        table([("", "l"), ("", "r"), ("", "r"), ("", "b")], rows),
+    )
+
+
+def _time_style(term: str) -> str:
+    if term.startswith("compute"):
+        return "green"
+    return "cyan" if term in ("tp", "cp", "ep", "pp", "dp") else "yellow"
+
+
+def _memory(plan: Plan) -> RenderableType | None:
+    memory = plan.memory
+    if memory is None:
+        return None
+    style = VERDICT_STYLES[memory.verdict]
+    whole = max(memory.capacity_bytes, memory.peak_bytes)
+    rows: list[Sequence[RenderableType | str]] = [
+        (name, f"{gigabytes(value)} GB", percent(value / memory.capacity_bytes), Bar(value / whole))
+        for name, value in memory.terms.items()
+        if value > 0
+    ]
+    rows.append(
+        (
+            Text("peak", STRONG),
+            f"{gigabytes(memory.peak_bytes)} GB",
+            percent(memory.peak_bytes / memory.capacity_bytes),
+            Bar(memory.peak_bytes / whole, style, track=True),
+        )
+    )
+    number = len(memory.by_stage)
+    where = f"stage {memory.worst_stage} (of 0 to {number - 1}), the fullest"
+    where = where if number > 1 else "each rank"
+    title = f"Memory of {where} (share of {gigabytes(memory.capacity_bytes)} GB)"
+    return section(title, table([("", "l"), ("", "r"), ("", "r"), ("", "b")], rows))
+
+
+# ---------------------------------------------------------------- runners-up and warnings
+
+
+def _runners_up(plan: Plan) -> RenderableType | None:
+    if not plan.runners_up or not plan.step_seconds:
+        return None
+    rows = [
+        (
+            layout_label(runner.layout),
+            seconds(runner.step_seconds, 4),
+            signed_percent(runner.loss_fraction),
+            differing_terms(runner.terms),
+        )
+        for runner in plan.runners_up
+    ]
+    columns = [("layout", "w"), ("step", "r"), ("more", "r"), ("mostly in", "w")]
+    return section("Runners-up, each in its best placement", table(columns, rows))
+
+
+def differing_terms(terms: Mapping[str, float]) -> Phrases:
+    """The terms that differ most: 'bubble +0.9 s, tp +0.4 s'."""
+    largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:TOLD_TERMS]
+    most = max((abs(value) for _, value in largest), default=0.0)
+    return Phrases(
+        f"{name.removeprefix('compute_').replace('_', ' ')} {signed_seconds(value, 2)}"
+        for name, value in largest
+        if abs(value) > 0.05 * most
+    )
+
+
+def _warnings(warnings: Sequence[str]) -> RenderableType | None:
+    if not warnings:
+        return None
+    return section("Warnings", *(Text(f"! {printable(text)}", FAIR) for text in warnings))
+
+
+# ---------------------------------------------------------------- no answer
+
+
+def _no_answer(plan: Plan) -> list[RenderableType | None]:
+    if plan.status == "unknown":
+        first = Text("Nothing found within the time limit; that says nothing about what exists.")
+        first.stylize(f"bold {FAIR}")
+        return [first, _excluded(plan.search)]
+    return [
+        Text("No layout fits.", f"bold {BAD}"),
+        _nearest_miss(plan.nearest_miss),
+        _relaxations(plan.relaxations),
+        _excluded(plan.search),
+    ]
+
+
+def _nearest_miss(miss: Mapping[str, Any] | None) -> RenderableType | None:
+    if miss is None:
+        return Text("No layout keeps the rules and the restrictions of `search:`.")
+    degrees, pieces = layout_in_words(miss["layout"])
+    stage = "a middle stage" if miss["stage"] is None else f"stage {miss['stage']}"
+    over = miss["over_bytes"]
+    how = f"{gigabytes(over)} GB too much" if over > 0 else f"fragile, {gigabytes(-over)} GB free"
+    needs = f"{how} on {stage}, where {miss['term']} takes most"
+    return facts([("Nearest", degrees), ("", Phrases(pieces)), ("Misses by", needs)])
+
+
+def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | None:
+    if not relaxations:
+        return None
+    rows = [
+        (
+            ", ".join(f"{key}={_yaml(value)}" for key, value in item["change"].items()),
+            f"{plural(item['layouts_that_fit'], 'layout')}, "
+            f"the least with {gigabytes(item['peak_bytes'])} GB",
+        )
+        for item in relaxations
+    ]
+    return section("What would make it fit, with --set", table([("", "w"), ("", "w")], rows))
+
+
+def _yaml(value: object) -> str:
+    return "null" if value is None else printable(value)

@@ -1,0 +1,78 @@
+"""A published row to vary: Llama 3 8B on two nodes of 8 H100, as Megatron-Core would run it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planner.evidence.published import PublishedRun, read_run
+
+ROW: dict[str, Any] = {
+    "id": "made-1",
+    "source": "owner/benchmarks docs/table.md@0123abcd (release 1)",
+    "model_name": "llama3-8b",
+    "n_layers": 32,
+    "hidden": 4096,
+    "ffn_hidden": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "head_dim": None,
+    "vocab": 128256,
+    "seq_len": 8192,
+    "gated_mlp": True,
+    "tied_embeddings": False,
+    "moe": None,
+    "params_b": 8.03,
+    "gpu": "H100-80G-SXM",
+    "n_gpus": 16,
+    "gpus_per_nvlink_domain": 8,
+    "nic_gbps_per_gpu": 400,
+    "dtype": "bf16",
+    "tp": 2,
+    "sp": True,
+    "cp": 1,
+    "pp": 2,
+    "vp": 2,
+    "dp": 4,
+    "ep": 1,
+    "etp": 1,
+    "zero_stage": 1,
+    "mbs": 1,
+    "gbs": 64,
+    "grad_accum": 16,
+    "recompute": "none",
+    "attention": "flash(TE)",
+    "overlap": None,
+    "framework": "Megatron-LM",
+    "measured": {"iter_time_s": 2.0, "peak_mem_gb": None, "oom": False},
+    "std": {"iter_time_s": 2.0, "mfu_bf16peak_causal": 0.5},
+    "split_hint": None,
+    "quality": "A",
+    "config_key": None,
+    "rank_group": None,
+    "gpu_family": "H100-80G",
+}
+
+
+def as_line(**changes: Any) -> str:
+    """The row as a JSON line, with some fields changed."""
+    return json.dumps(ROW | changes)
+
+
+@pytest.fixture
+def make_run() -> Callable[..., PublishedRun]:
+    """Build a row with some fields changed; `seconds` and `oom` set what was measured."""
+
+    def make(*, seconds: float | None = 2.0, oom: bool = False, **changes: Any) -> PublishedRun:
+        measured = {"oom": oom, "peak_mem_gb": changes.pop("peak_mem_gb", None)}
+        std = {"iter_time_s": seconds, "mfu_bf16peak_causal": changes.pop("mfu", 0.5)}
+        return read_run(as_line(measured=measured, std=std, **changes), "made.jsonl", 1)
+
+    return make
+
+
+@pytest.fixture
+def line() -> Callable[..., str]:
+    """Build a JSON line with some fields changed."""
+    return as_line
