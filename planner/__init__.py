@@ -11,11 +11,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "planner.api": (
-        "compare", "evaluate", "evaluate_many", "export", "load_scenario", "names", "plan",
+        "compare", "evaluate", "evaluate_many", "export_plan", "load_scenario", "names", "plan",
         "read_plan", "schema", "scenario_of", "validate_runs", "Comparison", "Scenario",
         "Validation",
     ),
-    "planner.plan": ("Plan",),
+    "planner.planfile": ("Plan",),
     "planner.layout": ("Axis", "Layout", "LayoutTable"),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",

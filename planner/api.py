@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from planner import files
-from planner.assess import Assessment, assess, economics, stage_layers
+from planner.assess import Assessment, assess, economics
 from planner.cost import memory
 from planner.cost.context import CostContext
+from planner.cost.pipeline import layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
 from planner.evidence.runs import Validation, validate_runs
-from planner.export import TARGETS, export
+from planner.export import TARGETS, export_plan
 from planner.files import Kind
 from planner.layout import ATOMS, Layout, LayoutTable
-from planner.plan import Plan, RunnerUp, SearchReport, Status, Swap
+from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
 from planner.problem.model import Model
 from planner.problem.scenario import (
     Scenario,
@@ -45,10 +46,12 @@ from planner.search.optimize import search
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.protocol import Row, SearchResult
 from planner.search.rules import rule_sentences, rules_of
-from planner.search.swaps import swap_costs
+from planner.search.swaps import least_step, swap_costs
 
 MEMORY_RULE = "memory"
+PLACEMENT_RULE = "placement"
 SENTENCES = {
+    PLACEMENT_RULE: "its groups do not nest in evenly filled domains, in any allowed rank order",
     SEARCH_RULE: "the scenario's search: restricts it away",
     MEMORY_RULE: "it does not fit in memory",
 }
@@ -72,6 +75,8 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     excluded[MEMORY_RULE] += len(table) - len(fitting)
     problem = DenseProblem(ctx, fitting)
     result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
+    if result is not None and result.status == "infeasible":
+        excluded[PLACEMENT_RULE] += len(fitting)
     spent = SearchReport(
         shapes=len(fitting),
         placements=result.counts.placements if result else 0,
@@ -83,18 +88,14 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     )
     base = _base(scenario, result.status if result else "infeasible", spent)
     if result is None or result.best is None:
-        return _nothing(ctx, scenario, base, table)
+        bound = result.bound_seconds if result else None
+        return replace(_nothing(ctx, scenario, base, table), bound_seconds=bound)
     best = _filled(ctx, scenario, base, problem.table.row(result.best.shape), result.best)
     return replace(
         best,
         objective_seconds=result.objective_seconds,
         bound_seconds=result.bound_seconds,
         gap_fraction=result.gap_fraction,
-        custom_order_gain_fraction=(
-            None
-            if best.step_seconds is None or result.objective_seconds is None
-            else best.step_seconds / result.objective_seconds - 1.0
-        ),
         runners_up=tuple(_runner_up(ctx, problem, row, best) for row in result.runners_up),
     )
 
@@ -253,22 +254,25 @@ def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Pla
 
 def _evaluated(ctx: CostContext, scenario: Scenario, layout: Layout) -> Plan:
     base = _base(scenario, "evaluated", None)
-    if layout.stage_layers is None:
-        problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
-        found = search(problem, tie_fraction=scenario.search.tie_fraction)
-        if found.best is not None:
-            return _filled(ctx, scenario, base, layout, found.best)
+    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
+    found = search(
+        problem,
+        tie_fraction=scenario.search.tie_fraction,
+        constraints=SideConstraints(orders=scenario.search.orders),
+    )
+    if found.best is not None:
+        return _filled(ctx, scenario, base, layout, found.best)
     order_name, axes = next(iter(ctx.software.orders.items()))
     order = framework_order(layout, axes)
     splits = order_splits(order, ctx.topology.widths)
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
-        rank_order=[pair for pair in order if pair[1] > 1],
+        rank_order=tuple(pair for pair in order if pair[1] > 1),
         rank_order_name=order_name,
         warnings=(
-            "its groups do not nest in the domains, or its stages are uneven: costed in the "
-            f"software's own rank order {order_name}, its worst group for all",
+            "its groups do not nest in the domains: costed in the software's own rank order "
+            f"{order_name}, every group as its worst one",
         ),
     )
 
@@ -280,17 +284,21 @@ def _filled(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, ro
     orders = list(ctx.software.orders)
     atom_orders = DenseProblem(ctx, LayoutTable.from_layouts([layout])).orders(0)
     name = orders[list(atom_orders).index(row.order)] if row.order is not None else None
-    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
+    found = assess(ctx, layout, splits)
+    plan_ = _assessed(scenario, base, layout, found, ctx)
+    least = least_step(ctx, layout)
     return replace(
         plan_,
+        custom_order_gain_fraction=None if name is None else found.step_seconds / least - 1.0,
         fill=dict(zip(tiers, row.fill, strict=True)),
         placement={
             atom: dict(zip(tiers, row.placement[i], strict=True)) for i, atom in enumerate(ATOMS)
         },
-        rank_order=[(ATOMS[atom], factor) for atom, factor in rank_order(placement, row.order)],
+        rank_order=_rank_order(row),
         rank_order_name=name,
         swaps=tuple(
-            Swap(pair, seconds) for pair, seconds in swap_costs(ctx, layout, placement).items()
+            Swap(pair, seconds)
+            for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
         warnings=_warnings(plan_),
     )
@@ -299,7 +307,8 @@ def _filled(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, ro
 def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
-    document = {**layout.to_document(), "stage_layers": stage_layers(ctx, layout)}
+    split = layers_by_stage(ctx.model.num_layers, layout)
+    document = {**layout.to_document(), "stage_layers": split}
     return replace(
         base,
         step_seconds=found.step_seconds,
@@ -327,27 +336,32 @@ def _runner_up(ctx: CostContext, problem: DenseProblem, row: Row, best: Plan) ->
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
         layout=layout.to_document(),
-        rank_order=[(ATOMS[atom], factor) for atom, factor in rank_order(placement, row.order)],
+        rank_order=_rank_order(row),
         step_seconds=found.step_seconds,
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
     )
 
 
-def _warnings(plan_: Plan) -> Sequence[str]:
+def _rank_order(row: Row) -> tuple[tuple[str, int], ...]:
+    pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
+    return tuple((ATOMS[atom], factor) for atom, factor in pairs)
+
+
+def _warnings(plan_: Plan) -> tuple[str, ...]:
     found = []
     if plan_.memory is not None and plan_.memory.verdict == "fragile":
         found.append(
             "memory is fragile: the prediction is close under the capacity, and fragmentation can "
             "exceed it; first try expandable allocator segments"
         )
-    return found
+    return tuple(found)
 
 
 def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:
     return replace(
         base,
-        nearest_miss=relax.nearest_miss(ctx, table),
+        nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
         relaxations=tuple(relax.relaxations(scenario)) if base.status == "infeasible" else (),
     )
 
@@ -361,7 +375,7 @@ __all__ = [
     "compare",
     "evaluate",
     "evaluate_many",
-    "export",
+    "export_plan",
     "load_scenario",
     "names",
     "plan",

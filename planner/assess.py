@@ -11,10 +11,10 @@ import numpy as np
 from planner.cost import flops, memory, step
 from planner.cost.collectives import duration
 from planner.cost.context import CostContext, TierArrays
-from planner.cost.pipeline import default_stage_layers
+from planner.cost.pipeline import layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
 from planner.layout import GROUPS, Layout
-from planner.plan import GroupReport, MemoryReport
+from planner.planfile import GroupReport, MemoryReport
 from planner.problem.scenario import Scenario
 
 Split = Mapping[str, Sequence[float]]
@@ -60,7 +60,7 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
     """Memory of every stage; terms are of the stage with the highest peak."""
     stage = np.arange(layout.pp)
-    layers = stage_layers(ctx, layout)
+    layers = layers_by_stage(ctx.model.num_layers, layout)
     usage = memory.stage_memory(ctx, layout, stage, np.array(layers))
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
     worst = int(np.argmax(total))
@@ -74,19 +74,11 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
         capacity_bytes=float(ctx.accelerator.hbm_bytes),
         verdict=memory.VERDICTS[int(memory.verdict_index(ctx, total[worst]))],
         worst_stage=worst,
-        by_stage=[
+        by_stage=tuple(
             {"stage": i, "layers": layers[i], "peak_bytes": float(total[i])}
             for i in range(layout.pp)
-        ],
+        ),
     )
-
-
-def stage_layers(ctx: CostContext, layout: Layout) -> list[int]:
-    """Layers of every stage."""
-    if layout.stage_layers is not None:
-        return list(layout.stage_layers)
-    layers = default_stage_layers(ctx.model.num_layers, layout, np.arange(layout.pp))
-    return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]
 
 
 def _groups(

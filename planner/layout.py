@@ -8,7 +8,7 @@ Both classes carry the same attribute names, so one cost formula serves numbers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -82,6 +82,8 @@ class LayoutLike(Protocol):
     def overlap_dp(self) -> Numeric: ...
     @property
     def overlap_pp(self) -> Numeric: ...
+    @property
+    def stage_layers(self) -> tuple[int, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,8 @@ class Layout:
             "mbs": self.mbs, "num_microbatches": self.num_microbatches,
             "zero_stage": self.zero_stage, "schedule": self.schedule,
             "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
-            "recompute": self.recompute, "cp_kind": self.cp_kind, "overlap": self.overlap,
+            "recompute": self.recompute, "cp_kind": self.cp_kind, "dispatcher": None,
+            "overlap": self.overlap,
         }  # fmt: skip
 
     def label(self) -> str:
@@ -190,7 +193,10 @@ _INT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class LayoutTable:
-    """Many layouts: one int64 array of length N per attribute of `LayoutLike`."""
+    """Many layouts: one int64 array of length N per attribute of `LayoutLike`.
+
+    `stage_layers`, where it is given, holds for every row.
+    """
 
     tp: NDArray[np.int64]
     cp: NDArray[np.int64]
@@ -207,6 +213,7 @@ class LayoutTable:
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
     overlap_pp: NDArray[np.int64]
+    stage_layers: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -218,7 +225,8 @@ class LayoutTable:
 
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""
-        return LayoutTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        columns = {name: getattr(self, name)[index] for name in _INT_COLUMNS}
+        return LayoutTable(**columns, stage_layers=self.stage_layers)
 
     def degrees(self) -> NDArray[np.int64]:
         """Degrees of the atoms, shape (N, len(ATOMS))."""
@@ -233,15 +241,18 @@ class LayoutTable:
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
             sp=bool(values.pop("sp")),
             overlap=overlap,
+            stage_layers=self.stage_layers,
             **values,
         )
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutTable:
-        """A table of the given layouts, which must have the default stage split."""
+        """A table of the given layouts, whose stage splits must be alike."""
         rows = list(layouts)
-        if any(row.stage_layers is not None for row in rows):
-            raise ValueError("a LayoutTable holds layouts with the default stage split only")
+        splits = {row.stage_layers for row in rows}
+        if len(splits) > 1:
+            raise ValueError("the layouts of a LayoutTable have one stage split")
         return cls(
-            **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS}
+            **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS},
+            stage_layers=splits.pop() if splits else None,
         )

@@ -13,7 +13,7 @@ from planner.cli.program import DONE, NO_LAYOUT, Program, Subjects
 
 if TYPE_CHECKING:
     from planner.files import Kind
-    from planner.plan import Plan
+    from planner.planfile import Plan
 
 KINDS: dict[str, Kind] = {
     "topologies": "topology",
@@ -205,7 +205,7 @@ def list_(kind: str, as_json: bool) -> None:
 
 
 def _targets() -> list[dict[str, Any]]:
-    from planner.export import TARGETS
+    from planner.api import TARGETS
 
     return [{"name": name, "facts": text} for name, text in TARGETS.items()]
 
@@ -263,7 +263,7 @@ def runs(
 @options.out(required=True, text="Write the target's files here.")
 def export(plan_path: str, target: str, out: str) -> None:
     """Write a plan as launch arguments of a training framework."""
-    from planner import api, export
+    from planner import api
     from planner.cli.output import write
 
-    write(out, export.export(api.read_plan(plan_path), target))
+    write(out, api.export_plan(api.read_plan(plan_path), target))

@@ -126,12 +126,18 @@ def point_to_point_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeri
 
 
 def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
-    """Seconds one ring all-gather or reduce-scatter takes to pass an empty message round."""
+    """Seconds one ring all-gather or reduce-scatter takes to pass an empty message round.
+
+    The ring passes all n members: of its n − 1 hops, as many stay inside a domain of tier t as
+    members (or inner domains) it joins there, in all of the group's domains (NCCL's ring model).
+    """
+    domains = _product(split)
     start: Numeric = 0.0
     hops: Numeric = 0.0
     for members, hop_seconds, base_seconds in zip(split, hop, base, strict=True):
         start = np.maximum(start, (np.asarray(members) > 1) * base_seconds)
-        hops = hops + (members - 1.0) * hop_seconds
+        domains = domains / members
+        hops = hops + domains * (members - 1.0) * hop_seconds
     return start + hops
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost.context import FUSED_BACKENDS, CostContext
+from planner.cost.context import CostContext
 from planner.cost.kernels import gemm_seconds
 from planner.layout import CP_KINDS, Numeric
 
@@ -173,10 +173,15 @@ def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) ->
     return 2.0 * mbs * s * s / cp * ctx.query_size / tp
 
 
-SCORE_BYTES_FORWARD = 13.0
-"""QKᵀ out 2, softmax in 2 out 2, dropout in 2 out 2 and mask 1, PV in 2."""
-SCORE_BYTES_BACKWARD = 21.0
-"""dP out 2, dropout in 2+1 out 2, softmax in 2+2 out 2, the QKᵀ and PV gradients in 2+2 each."""
+SCORE_BYTES = {"fused-softmax": (13.0, 21.0), "naive": (28.0, 36.0)}
+"""Bytes of HBM traffic per score where a backend writes the scores, forward and backward.
+
+Fused softmax: QKᵀ out 2, softmax in 2 out 2, dropout in 2 out 2 and mask 1, PV in 2; back, dP out
+2, dropout in 2+1 out 2, softmax in 2+2 out 2, the QKᵀ and PV gradients in 2+2 each. Naive, one
+PyTorch operator after another with the softmax in FP32: QKᵀ out 2, scale and mask in 2 out 2, cast
+in 2 out 4, softmax in 4 out 4, cast in 4 out 2, PV in 2; back, dP out 2, cast in 2 out 4, softmax
+in 4+4 out 4, cast in 4 out 2, scale and mask in 2 out 2, the gradients in 2+2+2.
+"""
 
 
 def attention_seconds(
@@ -195,7 +200,8 @@ def attention_seconds(
     block = s / np.where(ring, cp, 1)
     reached = ctx.sustained_16_flops * block / (block + coefficients.sequence_half)
     flops = attention_flops(ctx, tp, cp, mbs)
-    if ctx.attention_backend not in FUSED_BACKENDS:
+    moved = SCORE_BYTES.get(ctx.attention_backend)
+    if moved is None:
         forward = flops / (reached * coefficients.forward) + start
         backward = 2.5 * flops / (reached * coefficients.backward) + start
         return forward, backward
@@ -203,8 +209,8 @@ def attention_seconds(
     forward = 2.0 * flops / (reached * coefficients.forward)
     backward = 4.0 * flops / (reached * coefficients.backward)
     return (
-        forward + scores * SCORE_BYTES_FORWARD / ctx.hbm_bytes_per_second + 4 * start,
-        backward + scores * SCORE_BYTES_BACKWARD / ctx.hbm_bytes_per_second + 6 * start,
+        forward + scores * moved[0] / ctx.hbm_bytes_per_second + 4 * start,
+        backward + scores * moved[1] / ctx.hbm_bytes_per_second + 6 * start,
     )
 
 

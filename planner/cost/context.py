@@ -29,7 +29,7 @@ from planner.problem.training import Training
 
 Array = NDArray[np.float64]
 
-FUSED_BACKENDS = ("fused-softmax", "naive")
+SCORE_WRITING_BACKENDS = ("fused-softmax", "naive")
 """Attention backends that write the N×N scores to memory."""
 
 
@@ -153,7 +153,10 @@ def attention_backend(
     """
     known = accelerator.attention
     if asked == "auto":
-        return max(known, key=lambda name: (name not in FUSED_BACKENDS, float(known[name].forward)))
+        return max(
+            known,
+            key=lambda name: (name not in SCORE_WRITING_BACKENDS, float(known[name].forward)),
+        )
     if asked not in known:
         raise InputError(
             f"accelerator {accelerator.name} has no attention backend {asked!r}",

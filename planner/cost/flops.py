@@ -9,7 +9,7 @@ and the masked half where a backend computes it.
 from __future__ import annotations
 
 from planner.cost.compute import RECOMPUTED_SHARES
-from planner.cost.context import FUSED_BACKENDS, CostContext
+from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.layout import LayoutLike, Numeric
 
 
@@ -38,7 +38,7 @@ def executed_flops(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """FLOPs that kernels execute in a step over all accelerators; at least the model's."""
     layers, attention, head = forward_flops_per_token(ctx)
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
-    if ctx.attention_backend in FUSED_BACKENDS:
+    if ctx.attention_backend in SCORE_WRITING_BACKENDS:
         cores = 2.0 * attention * (3.0 + again[1])
     else:
         cores = attention * (3.5 + again[1])

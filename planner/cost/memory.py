@@ -10,15 +10,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.cost.context import FUSED_BACKENDS, CostContext
-from planner.cost.pipeline import default_stage_layers, layers_in_flight, stage_classes
+from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
+from planner.cost.pipeline import layers_in_flight, stages
 from planner.layout import LayoutLike, Numeric
 
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""
-
-LOGITS_BYTES = 10.0
-"""Logits in 16 bits (2), in FP32 (4) and their gradient (4), per token and vocabulary shard."""
 
 VERDICTS = ("fits", "fragile", "no")
 
@@ -84,7 +81,8 @@ def stage_memory(
     whole = np.asarray(layout.recompute_index) >= WHOLE_LAYER_FROM
     working = np.where(whole, _kept(ctx, layout)[0], 0.0)  # the layer being recomputed
     last = stage == layout.pp - 1
-    logits = last * tokens * ctx.model.vocab_size / layout.tp * LOGITS_BYTES
+    vocabulary = ctx.model.vocab_size / (1 if software.gathers_logits else layout.tp)
+    logits = last * tokens * vocabulary * software.logits_bytes
     groups = sum(
         1.0 * (np.asarray(size) > 1)
         for size in (layout.tp, layout.cp, layout.pp, shards, layout.dp_replicate)
@@ -140,11 +138,15 @@ def _kept(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric, Numer
     inputs = tokens * e * h / cut
     b = ctx.matmul_bytes  # low-precision matmuls keep their inputs as cast
     rest = tokens / layout.tp * (e * (2 * q + 2 * kv + up) + b * f + 4.0 * m.num_attention_heads)
+    if ctx.software.keeps_every_output:
+        # the gate's activation, and queries and keys before and after rotation
+        rest = rest + tokens / layout.tp * e * (f * m.gated_mlp + q + kv)
     no_scores = tokens * (2 * e * h + 2 * b * h + mask) / cut + rest
-    per_score = e + (1 + e if m.dropout else 0)
+    # the softmax's output (naive: also its FP32 input and output), the dropout's mask and output
+    per_score = e + (1 + e if m.dropout else 0) + (8.0 if ctx.attention_backend == "naive" else 0)
     scores = (
         per_score * layout.mbs * float(s) * s / layout.cp * m.num_attention_heads / layout.tp
-        if ctx.attention_backend in FUSED_BACKENDS
+        if ctx.attention_backend in SCORE_WRITING_BACKENDS
         else 0.0
     )
     matmuls = tokens * e * ((q + 2 * kv + up) / layout.tp + 2 * h / cut)
@@ -154,14 +156,17 @@ def _kept(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric, Numer
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
     """Memory of the stages that can be fullest, and the peak over them (shape of the layout)."""
-    stage = stage_classes(ctx.model.num_layers, layout)
-    layers = default_stage_layers(ctx.model.num_layers, layout, stage)
+    stage, layers = stages(ctx.model.num_layers, layout)
     memory = stage_memory(ctx, layout, stage, layers)
     return memory, np.max(memory.total, axis=0)
 
 
+def limit_bytes(ctx: CostContext, verdict: str) -> float:
+    """Bytes up to which a peak has this verdict or a better one."""
+    capacity = float(ctx.accelerator.hbm_bytes)
+    return capacity * (1.0 - float(ctx.software.fragile_fraction) * (verdict == "fits"))
+
+
 def verdict_index(ctx: CostContext, peak_bytes: Numeric) -> Numeric:
     """Position in VERDICTS: fits below the band under capacity, fragile inside it, no above."""
-    capacity = ctx.accelerator.hbm_bytes
-    band = capacity * (1.0 - ctx.software.fragile_fraction)
-    return 1 * (peak_bytes > band) + 1 * (peak_bytes > capacity)
+    return sum(1 * (peak_bytes > limit_bytes(ctx, verdict)) for verdict in VERDICTS[:-1])

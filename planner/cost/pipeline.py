@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.layout import LayoutLike, Numeric
+from planner.layout import Layout, LayoutLike, Numeric
 
 
 def stage_classes(num_layers: int, layout: LayoutLike) -> Numeric:
@@ -19,6 +19,28 @@ def stage_classes(num_layers: int, layout: LayoutLike) -> Numeric:
     """
     first_extra = _first_extra(num_layers, layout) % layout.pp
     return np.stack([np.zeros_like(first_extra), first_extra, layout.pp - 1 + 0 * first_extra])
+
+
+def stages(num_layers: int, layout: LayoutLike) -> tuple[Numeric, Numeric]:
+    """Stage numbers and their layers, stages first: shapes (S, …).
+
+    Every stage of a layout that names its split, else the three classes among which the slowest
+    and the fullest are.
+    """
+    if layout.stage_layers is None:
+        stage = stage_classes(num_layers, layout)
+        return stage, default_stage_layers(num_layers, layout, stage)
+    layers = np.array(layout.stage_layers)
+    shape = (-1,) + (1,) * np.ndim(layout.pp)
+    return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
+
+
+def layers_by_stage(num_layers: int, layout: Layout) -> list[int]:
+    """Layers of every stage of one layout."""
+    if layout.stage_layers is not None:
+        return list(layout.stage_layers)
+    layers = default_stage_layers(num_layers, layout, np.arange(layout.pp))
+    return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]
 
 
 def default_stage_layers(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:

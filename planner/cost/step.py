@@ -29,12 +29,11 @@ from planner.cost.memory import stage_parameters
 from planner.cost.overlap import beyond, chunked
 from planner.cost.pipeline import (
     bubble_slots,
-    default_stage_layers,
-    stage_classes,
+    stages,
     synchronisation_window,
 )
 from planner.cost.traffic import Channel, Splits, channel_costs, channels
-from planner.layout import CP_KINDS, Layout, LayoutLike, Numeric
+from planner.layout import CP_KINDS, LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +82,9 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
         lambda *keys: layer_times(ctx, *keys),
         layout.tp, layout.cp, layout.mbs, layout.sp, layout.cp_kind_index,
     )  # fmt: skip
-    stage, layers = stages(ctx, layout)
+    stage, layers = stages(ctx.model.num_layers, layout)
     parameters = np.max(stage_parameters(ctx, layout, stage, layers), axis=0)
     return ShapeCosts(layer, stage, layers, parameters, channels(ctx, layout, parameters))
-
-
-def stages(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric]:
-    """Stage numbers and their layers, shape (S, …): every stage of a layout that names its split,
-    else the three classes among which the slowest and fullest are."""
-    if isinstance(layout, Layout) and layout.stage_layers is not None:
-        return np.arange(layout.pp), np.array(layout.stage_layers)
-    stage = stage_classes(ctx.model.num_layers, layout)
-    return stage, default_stage_layers(ctx.model.num_layers, layout, stage)
 
 
 def step_time(
@@ -118,21 +108,10 @@ def step_time(
         + again[1] * layer.attention_forward
         + again[2] * layer.memory_forward
     )
-    tp = 0.0
-    for name, work in (
-        ("tp_forward", layer.gemm_forward * (1 + again[3])),
-        ("tp_backward", layer.gemm_backward),
-    ):
-        outside = 0.0
-        for busy in costs[name].busy_seconds[1:]:
-            outside = np.maximum(outside, busy)
-        budget = software.tp_overlap_fraction * work
-        tp = tp + chunked(seconds[name], outside, layout.tp, budget, layout.overlap_tp)
-    tp = tp + beyond(seconds["tp_beside"], software.tp_overlap_fraction * layer.gemm_backward)
-    ring = np.asarray(layout.cp_kind_index) == CP_KINDS.index("ring")
-    behind = ring * (1.0 - 1.0 / layout.cp)  # a ring's first block computes while the next travels
-    cp = beyond(seconds["cp_forward"], behind * layer.attention_forward * (1 + again[1]))
-    cp = cp + beyond(seconds["cp_backward"], behind * layer.attention_backward)
+    exposed = layer_exposed(ctx, layout, layer, costs, seconds)
+    tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
+    cp = exposed["cp_forward"] + exposed["cp_backward"]
+    hidden = {name: seconds[name] - value for name, value in exposed.items()}
 
     forward = layer.gemm_forward + layer.attention_forward + layer.memory_forward
     backward = layer.gemm_backward + layer.attention_backward + layer.memory_backward
@@ -157,9 +136,20 @@ def step_time(
     synchronisations = np.where(zero3, m, 1)
     windows = np.where(zero3, m, synchronisation_window(layout))
     hides = software.dp_overlap_fraction * layout.overlap_dp * windows * per_stage
-    dp = beyond(synchronisations * seconds["gather_forward"], hides * forward) + beyond(
+    # a second of work hides one second of traffic: what tp and cp hide behind is taken
+    taken_forward = (hidden["tp_forward"] + hidden["cp_forward"]) / (1 + again[3])
+    taken_backward = (
+        again[3] * taken_forward
+        + hidden["tp_backward"]
+        + hidden["tp_beside"]
+        + hidden["cp_backward"]
+    )
+    dp = beyond(
+        synchronisations * seconds["gather_forward"],
+        hides * np.maximum(0.0, forward - taken_forward),
+    ) + beyond(
         synchronisations * (seconds["gather_backward"] + seconds["reduce"]) + seconds["replicate"],
-        hides * (backward + recompute),
+        hides * np.maximum(0.0, backward + recompute - taken_backward),
     )
 
     work = {
@@ -185,6 +175,42 @@ def step_time(
     ranks = 1.0 * layout.tp * layout.cp * pp * layout.dp_shard * layout.dp_replicate
     straggler = software.straggler_fraction_per_doubling * np.log2(ranks) * running
     return StepTime(**work, host=host, straggler=straggler)
+
+
+def layer_exposed(
+    ctx: CostContext,
+    layout: LayoutLike,
+    layer: LayerTimes,
+    costs: Mapping[str, GroupCost],
+    seconds: Mapping[str, Numeric],
+) -> dict[str, Numeric]:
+    """Exposed seconds of a layer's tensor- and context-parallel channels, one micro-batch.
+
+    Chunked tensor parallelism pipelines with the matmuls it feeds; what belongs to the weight
+    and data gradients runs beside them. A context-parallel ring travels behind attention's
+    blocks, all but the first.
+    """
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    share = ctx.software.coefficients.tp_overlap_fraction
+    found: dict[str, Numeric] = {}
+    for name, work in (
+        ("tp_forward", layer.gemm_forward * (1 + again[3])),
+        ("tp_backward", layer.gemm_backward),
+    ):
+        outside: Numeric = 0.0
+        for busy in costs[name].busy_seconds[1:]:
+            outside = np.maximum(outside, busy)
+        found[name] = chunked(seconds[name], outside, layout.tp, share * work, layout.overlap_tp)
+    found["tp_beside"] = beyond(seconds["tp_beside"], share * layer.gemm_backward)
+    ring = np.asarray(layout.cp_kind_index) == CP_KINDS.index("ring")
+    behind = ring * (1.0 - 1.0 / layout.cp)
+    attention = {
+        "cp_forward": layer.attention_forward * (1 + again[1]),
+        "cp_backward": layer.attention_backward,
+    }
+    for name, work in attention.items():
+        found[name] = beyond(seconds[name], behind * work)
+    return found
 
 
 OPTIMIZER_TRAFFIC_BYTES = 38.0

@@ -68,10 +68,10 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
     key_values = 2 * tokens * kv / layout.tp * e * layout.cp
     heads = 2 * tokens * (ctx.query_size + kv) / layout.tp * e
 
-    def cp_parts(times: Numeric) -> tuple[Part, ...]:
+    def cp_parts(gathers: Numeric, exchanged: Numeric) -> tuple[Part, ...]:
         return (
-            Part("gather", rings * times, rings * times * key_values),
-            Part("all_to_all", 2 * exchanges * times, exchanges * times * heads),
+            Part("gather", rings * gathers, rings * gathers * key_values),
+            Part("all_to_all", 2 * exchanges * exchanged, exchanges * exchanged * heads),
         )
 
     def tp_parts(num_gathers: Numeric, num_reduces: Numeric) -> tuple[Part, ...]:
@@ -92,8 +92,9 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
         "tp_forward": Channel("tp", tp_parts(4 * forward, 2 * forward)),
         "tp_backward": Channel("tp", tp_parts(2.0, 0.0)),
         "tp_beside": Channel("tp", tp_parts(4.0, 2.0)),
-        "cp_forward": Channel("cp", cp_parts(forward)),
-        "cp_backward": Channel("cp", cp_parts(2.0)),
+        "cp_forward": Channel("cp", cp_parts(forward, forward)),
+        # gradients of keys and values travel beside them; an exchange is undone once
+        "cp_backward": Channel("cp", cp_parts(2.0, 1.0)),
         "pp": Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),)),
         "gather_forward": Channel(
             "shard", (Part("gather", sharded * calls, sharded * parameters),)

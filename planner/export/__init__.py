@@ -1,19 +1,19 @@
 """Plans as launch files of training frameworks.
 
-`export(plan, target)` returns the files' texts by name; nothing is written here.
+`export_plan(plan, target)` returns the files' texts by name; nothing is written here.
 """
 
 from __future__ import annotations
 
 from planner.errors import UnknownNameError, nearest_of
 from planner.export.megatron import export_megatron
-from planner.plan import Plan
+from planner.planfile import Plan
 
 TARGETS = {"megatron": "arguments of Megatron-LM (megatron-core 0.19.2) as a bash array"}
 """Target name to what it writes."""
 
 
-def export(plan: Plan, target: str) -> dict[str, str]:
+def export_plan(plan: Plan, target: str) -> dict[str, str]:
     """Files of a target, name to text.
 
     Raises:

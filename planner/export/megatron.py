@@ -16,7 +16,7 @@ from typing import Any
 
 from planner import __version__
 from planner.errors import ExportError
-from planner.plan import Plan
+from planner.planfile import Plan
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training

@@ -56,6 +56,12 @@ class Software(Strict):
     overlap: tuple[Overlap, ...]
     cp_kind: ContextParallelKind
     gradient_bytes: Bytes
+    # Held per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
+    logits_bytes: Bytes
+    # Whether every operator of the activation and the rotary embedding keeps its output.
+    keeps_every_output: bool = False
+    # Whether a rank holds all of the vocabulary at the loss, or its tp share.
+    gathers_logits: bool = False
     # Context and libraries of a process; one live communicator's buffers.
     runtime_bytes: Bytes
     communicator_bytes: Bytes

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.plan import MemoryReport, Plan, SearchReport
+from planner.planfile import MemoryReport, Plan, SearchReport
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.report import groups
 from planner.report.layouts import layout_in_words, layout_label

@@ -17,6 +17,7 @@ from planner.search.placement import splits
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 GROUP_ATOMS: Mapping[str, tuple[int, ...]] = {
     name: tuple(ATOMS.index(atom) for atom in atoms) for name, atoms in GROUPS.items()
@@ -37,7 +38,7 @@ class DenseProblem:
     def __init__(self, ctx: CostContext, table: LayoutTable) -> None:
         self.ctx = ctx
         self.table = table
-        self._minima: dict[tuple[str, int, bool, int | None], list[float]] = {}
+        self._minima: dict[tuple[str, int, bool, int | None], list[float] | None] = {}
 
     @property
     def num_shapes(self) -> int:
@@ -72,50 +73,48 @@ class DenseProblem:
         table = self.table.take(shapes)
         shape = shape_costs(self.ctx, table)
         degrees = self.degrees[shapes]
-        costs = {}
-        for name, channel in shape.traffic.items():
-            sizes = degrees[:, list(GROUP_ATOMS[channel.group])].prod(axis=1)
-            prices = {
-                (channel.group, part.kind): self._least(
-                    part.kind, sizes, channel.group == "tp", tp_inside
-                )
-                for part in channel.parts
-            }
-            costs[name] = joined(channel, prices)
-        # no traffic at an infinite rate is no traffic; an impossible share is an infinite step
+        possible = np.ones(len(shapes), dtype=bool)
+        least: dict[tuple[str, str], GroupCost] = {}
+        for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
+            sizes = degrees[:, list(GROUP_ATOMS[group])].prod(axis=1)
+            least[group, kind], some = self._least(kind, sizes, group == "tp", tp_inside)
+            possible &= some
+        costs = {name: joined(channel, least) for name, channel in shape.traffic.items()}
         total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
-        impossible = (
-            np.zeros(len(shapes), dtype=bool) if tp_inside is None else (table.tp % tp_inside != 0)
-        )
-        return np.where(impossible, np.inf, total)
+        return np.where(possible, total, np.inf)
 
-    def _least(self, kind: str, sizes: IntArray, is_tp: bool, tp_inside: int | None) -> GroupCost:
+    def _least(
+        self, kind: str, sizes: IntArray, is_tp: bool, tp_inside: int | None
+    ) -> tuple[GroupCost, BoolArray]:
         """Least latency of a call and least busy seconds per byte of groups of these sizes.
 
         Over the splits of a group of each size with `tp_inside` members in the innermost domain
         (the tp group itself) or at most the width over that (any other); over all where None.
+        Second, whether there is such a split (where not, the costs are zeros).
         """
         distinct, position = np.unique(sizes, return_inverse=True)
         rows = [self._least_of(kind, size, is_tp, tp_inside) for size in distinct.tolist()]
-        latency, *busy = np.array(rows, dtype=np.float64).T[:, position]
-        return GroupCost(latency, tuple(busy))
+        table = np.array([row or [0.0] * (1 + len(self.widths)) for row in rows], dtype=np.float64)
+        latency, *busy = table.T[:, position]
+        possible = np.array([row is not None for row in rows], dtype=bool)[position]
+        return GroupCost(latency, tuple(busy)), possible
 
-    def _least_of(self, kind: str, size: int, is_tp: bool, inside: int | None) -> list[float]:
+    def _least_of(
+        self, kind: str, size: int, is_tp: bool, inside: int | None
+    ) -> list[float] | None:
         key = (kind, size, is_tp, inside)
         if key not in self._minima:
             options = splits(size, self.widths, self.ctx.num_accelerators)
             if inside is not None:
                 inner = options[:, 0]
                 options = options[inner == inside if is_tp else inner * inside <= self.widths[0]]
+            self._minima[key] = None
             if len(options):
                 cost = price(kind, list(options.T), self.ctx.tiers)
-                found = [
+                self._minima[key] = [
                     float(np.min(np.broadcast_to(c, len(options))))
                     for c in (cost.latency_seconds, *cost.busy_seconds)
                 ]
-            else:
-                found = [0.0] * (1 + len(self.widths))
-            self._minima[key] = found
         return self._minima[key]
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:

@@ -53,25 +53,24 @@ def layouts(ctx: CostContext, search: Search) -> tuple[LayoutTable, Counter[str]
     )
     growth.judge("num_microbatches", "dp")
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
+    growth.restrict_schedule()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
     if ctx.software.shard_groups == "any":
         growth.split_shards()
+    growth.restrict("dp_shard", growth.table.dp_shard)
+    growth.restrict("dp_replicate", growth.table.dp_replicate)
     growth.judge("dp_replicate", "dp_shard")
     growth.keep_canonical_zero()
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
     growth.add(
         "recompute_index", lambda row: [RECOMPUTE.index(r) for r in ctx.software.recompute], ()
     )
-    growth.add("cp_kind_index", lambda row: _cp_kinds(ctx, search) if row[0] > 1 else (0,), ("cp",))
+    kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
+    growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
     for name in ctx.software.overlap:
         growth.set(f"overlap_{name}", np.ones(len(growth.table), dtype=np.int64), restrict=False)
     growth.finish()
     return growth.table, growth.excluded
-
-
-def _cp_kinds(ctx: CostContext, search: Search) -> Sequence[int]:
-    kinds = CP_KINDS if search.cp_kind is not None else (ctx.software.cp_kind,)
-    return [CP_KINDS.index(kind) for kind in kinds]
 
 
 _DEFAULTS = LayoutTable.from_layouts([Layout()])
@@ -89,7 +88,11 @@ class _Growth:
         self.present: set[str] = set()
 
     def add(
-        self, name: str, choices: Callable[[Any], Sequence[int] | range], depends: tuple[str, ...]
+        self,
+        name: str,
+        choices: Callable[[Any], Sequence[int] | range],
+        depends: tuple[str, ...],
+        restrict: bool = True,
     ) -> None:
         """Cross the rows with `choices(the row's values of depends)`."""
         if not len(self.table):
@@ -105,11 +108,12 @@ class _Growth:
         rows = np.repeat(np.arange(len(self.table)), counts)
         values = np.concatenate([options[p] for p in position.tolist()])
         self.table = self.table.take(rows)
-        self.set(name, values)
+        self.set(name, values, restrict)
 
     def set(self, name: str, values: Ints, restrict: bool = True) -> None:
         """Set a column, then drop rows that a restriction or a rule now forbids."""
-        self.table = replace(self.table, **{name: values})
+        changes: dict[str, Any] = {name: values}
+        self.table = replace(self.table, **changes)
         if restrict:
             self.restrict(name, values)
         self.judge(name)
@@ -119,6 +123,15 @@ class _Growth:
         allowed = _allowed(self.search, name)
         if allowed is not None:
             self._keep(np.isin(values, allowed), SEARCH_RULE)
+
+    def restrict_schedule(self) -> None:
+        """Drop rows of other schedules than listed; virtual stages make the interleaved one."""
+        wanted = self.search.schedule
+        if wanted is not None:
+            interleaved = self.table.vp > 1
+            self._keep(
+                np.where(interleaved, "interleaved" in wanted, "1f1b" in wanted), SEARCH_RULE
+            )
 
     def judge(self, *names: str) -> None:
         """Apply the rules whose keys are all present."""
@@ -169,14 +182,8 @@ def _key(column: str) -> str:
 def _allowed(search: Search, name: str) -> list[int] | None:
     """The restriction on a column as its integer codes, or None."""
     values = getattr(search, _key(name), None)
-    if name == "vp" and values is None and search.schedule is not None:
-        # a schedule is chosen by its virtual stages
-        both = {"1f1b", "interleaved"} <= set(search.schedule)
-        return None if both else ([1] if "1f1b" in search.schedule else list(range(2, 1 << 10)))
     if values is None:
         return None
     if name == "recompute_index":
         return [RECOMPUTE.index(v) for v in values]
-    if name == "cp_kind_index":
-        return [CP_KINDS.index(v) for v in values]
     return [int(v) for v in values]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from planner.cost.context import CostContext
+from planner.cost.pipeline import layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout
 from planner.search.rules import check
@@ -55,6 +58,8 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     values = {key: _value(key, value, path) for key, value in given.items() if value is not None}
     software, n = ctx.software, ctx.num_accelerators
     tp, cp, pp = (values.get(axis, 1) for axis in ("tp", "cp", "pp"))
+    if n % (tp * cp * pp) and not {"dp", "dp_shard", "dp_replicate"} & values.keys():
+        raise _no_whole_dp(n, {"tp": tp, "cp": cp, "pp": pp})
     left = n // (tp * cp * pp)
     dp = values.get("dp")
     if dp is None:
@@ -79,7 +84,26 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     _no_experts(layout)
     check(ctx, layout)
     _agree(layout, values)
-    return layout
+    default = replace(layout, stage_layers=None)
+    split = layers_by_stage(ctx.model.num_layers, default)
+    return default if layout.stage_layers == tuple(split) else layout
+
+
+def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
+    product = prod(degrees.values())
+    nearest = []
+    for axis, degree in degrees.items():
+        others = product // degree
+        fits = [v for v in range(1, n // others + 1) if n % (others * v) == 0] if degree > 1 else []
+        below = [v for v in fits if v < degree][-1:]
+        nearest += [f"{axis}={v}" for v in below + [v for v in fits if v > degree][:1]]
+    return IllegalLayoutError(
+        rule="world-size",
+        source="definition",
+        value=", ".join(f"{axis}={degree}" for axis, degree in degrees.items()),
+        message=f"tp·cp·pp·dp is the number of accelerators, {n}, which {product} does not divide",
+        nearest=tuple(nearest),
+    )
 
 
 def _no_experts(layout: Layout) -> None:
@@ -146,5 +170,10 @@ def _value(key: str, value: Any, path: str) -> Any:
 
 def _wrong(key: str, value: Any, path: str, allowed: str, nearest: str | None = None) -> InputError:
     return InputError(
-        "value of the wrong kind", path=path, key=key, value=value, allowed=allowed, nearest=nearest
+        f"{value!s} is of the wrong kind",
+        path=path,
+        key=key,
+        value=value,
+        allowed=allowed,
+        nearest=nearest,
     )

@@ -10,35 +10,48 @@ import numpy as np
 
 from planner.cost import memory
 from planner.cost.context import CostContext
+from planner.cost.pipeline import stages
 from planner.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
+from planner.search.dense import DenseProblem
 from planner.search.enumerate import layouts
+from planner.search.placement import fills
+from planner.search.rows import order_rows
 
 
-def nearest_miss(ctx: CostContext, table: LayoutTable) -> dict[str, Any] | None:
-    """The legal layout that exceeds the capacity least: by how much, in which stage and term."""
+def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[str, Any] | None:
+    """The legal layout that exceeds the limit least: by how much, in which stage and term.
+
+    Over the capacity, or, for a peak within it, over the fragile band's lower edge. None where no
+    layout is legal, or where one fits (and cannot be placed).
+    """
     if not len(table):
         return None
     usage, peak = memory.worst_stage(ctx, table)
     i = int(np.argmin(peak))
+    capacity, accepted = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
+    if peak[i] <= accepted:
+        return None
+    over = float(peak[i]) - (capacity if peak[i] > capacity else accepted)
     layout = table.row(i)
-    stage = int(np.argmax(usage.total[:, i]))
+    worst = int(np.argmax(usage.total[:, i]))
+    stage, _ = stages(ctx.model.num_layers, layout)
     terms = {
-        f.name: float(np.broadcast_to(getattr(usage, f.name), usage.total.shape)[stage, i])
+        f.name: float(np.broadcast_to(getattr(usage, f.name), usage.total.shape)[worst, i])
         for f in fields(usage)
     }
     return {
         "layout": layout.to_document(),
         "peak_bytes": float(peak[i]),
-        "over_bytes": float(peak[i] - ctx.accelerator.hbm_bytes),
-        "stage": (0, None, layout.pp - 1)[stage],
+        "over_bytes": over,
+        "stage": int(stage[worst]),
         "term": max(terms, key=lambda term: terms[term]),
         "terms": terms,
     }
 
 
 def relaxations(scenario: Scenario) -> Iterator[dict[str, Any]]:
-    """Changes of the scenario after which some layout fits, each verified.
+    """Changes of the scenario after which some layout fits and can be placed, each verified.
 
     Restrictions lifted, one by one and all together, and the least multiple of the accelerators
     that serves.
@@ -60,13 +73,23 @@ def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     if not len(table):
         return None
     _, peak = memory.worst_stage(ctx, table)
-    fits = memory.verdict_index(ctx, peak) <= memory.VERDICTS.index(scenario.search.memory)
-    if not fits.any():
+    fits = peak <= memory.limit_bytes(ctx, scenario.search.memory)
+    if not _placeable(DenseProblem(ctx, table.take(fits)), scenario.search.orders):
         return None
     return {
         "layouts_that_fit": int(np.count_nonzero(fits)),
         "peak_bytes": float(peak[fits].min()),
     }
+
+
+def _placeable(problem: DenseProblem, orders: str) -> bool:
+    """Whether some layout has a placement over some fill, in a framework's order where asked."""
+    if not problem.num_shapes:
+        return False
+    if orders == "framework":
+        shapes, _ = order_rows(problem, np.arange(problem.num_shapes))
+        return len(shapes) > 0
+    return bool(fills(problem.widths, problem.ctx.num_accelerators))
 
 
 def _changes(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:
@@ -76,13 +99,11 @@ def _changes(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:
             {"search.memory": "fragile"},
             scenario.replace(search=search.replace(memory="fragile")),
         )
-    for name in type(search).model_fields:
-        if isinstance(getattr(search, name), tuple):
-            yield (
-                {f"search.{name}": None},
-                scenario.replace(search=search.replace(**{name: None})),
-            )
-    free = Search(memory=search.memory)
+    for name, default in Search():
+        if name not in ("memory", "tie_fraction") and getattr(search, name) != default:
+            relaxed = search.replace(**{name: default})
+            yield {f"search.{name}": default}, scenario.replace(search=relaxed)
+    free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
     if search != free:
         yield {"search": None}, scenario.replace(search=free)
 

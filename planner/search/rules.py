@@ -200,8 +200,12 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             "schedule",
             f"the schedule is one of {', '.join(software.schedules)}",
             where,
-            ("vp",),
-            lambda ctx, x: (np.asarray(x.vp) == 1) | ("interleaved" in software.schedules),
+            ("vp", "pp"),
+            lambda ctx, x: np.where(
+                np.asarray(x.vp) > 1,
+                "interleaved" in software.schedules,
+                (np.asarray(x.pp) == 1) | ("1f1b" in software.schedules),
+            ),
         ),
     ]
     if software.shard_groups == "full":
@@ -287,7 +291,7 @@ def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tu
         return ()
 
     def kept(value: int) -> bool:
-        return bool(np.all(rule.holds(ctx, _changed(layout, key, value))))
+        return bool(np.all(rule.holds(ctx, _changed(ctx, layout, key, value))))
 
     most = max(2 * now, 8)
     below = next((v for v in range(now - 1, 0, -1) if kept(v)), None)
@@ -295,11 +299,15 @@ def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tu
     return tuple(f"{key}={v}" for v in (below, above) if v is not None)
 
 
-def _changed(layout: Layout, key: str, value: int) -> Layout:
-    if key == "dp":
-        return replace(layout, dp_shard=value, dp_replicate=1)
+def _changed(ctx: CostContext, layout: Layout, key: str, value: int) -> Layout:
     changes: dict[str, Any] = {key: value}
-    return replace(layout, **changes)
+    if key == "dp":
+        changes = {"dp_shard": value, "dp_replicate": 1}
+    changed = replace(layout, **changes)
+    if key not in ("dp", "mbs"):
+        return changed
+    batch = max(ctx.training.global_batch_size // (changed.mbs * changed.dp), 1)
+    return replace(changed, num_microbatches=batch)
 
 
 def rule_sentences(rules: Iterable[Rule]) -> dict[str, str]:

@@ -34,8 +34,20 @@ def swapped(placement: IntArray, a: int, b: int) -> IntArray:
     return result
 
 
+def least_step(ctx: CostContext, layout: Layout) -> float:
+    """Seconds of the layout's step in its best placement, over every fill."""
+    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
+    best = [
+        float(problem.score_rows(np.zeros(len(block), dtype=np.int64), block).min())
+        for fill in fills(problem.widths, layout.num_ranks)
+        for block in placement_blocks(layout.degrees(), fill)
+        if len(block)
+    ]
+    return min(best)
+
+
 def swap_costs(
-    ctx: CostContext, layout: Layout, placement: IntArray
+    ctx: CostContext, layout: Layout, placement: IntArray, least_seconds: float
 ) -> dict[tuple[str, str], float | None]:
     """Seconds over the layout's least step when a pair of atoms exchanges places.
 
@@ -49,13 +61,9 @@ def swap_costs(
         return {}
     moved = np.stack([swapped(placement, a, b) for a, b in pairs])
     seconds = problem.score_rows(np.zeros(len(moved), dtype=np.int64), moved)
-    least = min(
-        problem.score_rows(np.zeros(len(block), dtype=np.int64), block).min().item()
-        for fill in fills(problem.widths, layout.num_ranks)
-        for block in placement_blocks(layout.degrees(), fill)
-        if len(block)
-    )
     return {
-        (ATOMS[a], ATOMS[b]): None if np.array_equal(row, placement) else float(s) - least
-        for (a, b), row, s in zip(pairs, moved, seconds, strict=True)
+        (ATOMS[a], ATOMS[b]): None
+        if np.array_equal(row, placement)
+        else float(step) - least_seconds
+        for (a, b), row, step in zip(pairs, moved, seconds, strict=True)
     }

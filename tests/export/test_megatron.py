@@ -13,7 +13,7 @@ import pytest
 
 from planner.cost.pipeline import default_stage_layers
 from planner.errors import ExportError, UnknownNameError
-from planner.export import TARGETS, export
+from planner.export import TARGETS, export_plan
 from planner.export.megatron import chunk_layers, pipeline_layout
 from planner.layout import Layout
 from tests.report.fabricated import LAYOUT, fabricated_plan
@@ -33,7 +33,7 @@ def with_inputs(part, **changes):
 def sourced(plan, folder):
     """The words of the array as bash sees them."""
     path = folder / NAME
-    path.write_text(export(plan, "megatron")[NAME], encoding="utf-8")
+    path.write_text(export_plan(plan, "megatron")[NAME], encoding="utf-8")
     subprocess.run(["bash", "-n", str(path)], check=True)
     script = 'source "$1"; printf "%s\\0" "${MEGATRON_ARGS[@]}"'
     done = subprocess.run(
@@ -77,7 +77,7 @@ def test_every_flag_of_the_plan_reads_back(tmp_path):
 
 
 def test_one_flag_per_line_and_the_stamp():
-    text = export(fabricated_plan(), "megatron")[NAME]
+    text = export_plan(fabricated_plan(), "megatron")[NAME]
     inside = [line.strip() for line in text.split("=(\n")[1].splitlines()[:-1]]
     assert all(line.startswith(("--", "# ")) for line in inside)
     assert "megatron-core 0.19.2" in text
@@ -112,7 +112,7 @@ def test_own_stage_split(tmp_path):
     found = flags(with_layout(vp=1, stage_layers=split), tmp_path)
     assert found["--pipeline-model-parallel-layout"] == "Et*6|(t*8|)*14t*8L"
     with pytest.raises(ExportError, match="virtual stages"):
-        export(with_layout(vp=2, stage_layers=(7, 9, *[8] * 13, 6)), "megatron")
+        export_plan(with_layout(vp=2, stage_layers=(7, 9, *[8] * 13, 6)), "megatron")
 
 
 @pytest.mark.parametrize("chunks", [[3, 4, 4, 4, 3], [1, 1], [2, 1, 1, 1, 1, 2, 3, 3], [5, 5, 4]])
@@ -147,14 +147,14 @@ def test_order_in_pieces_that_adjoin_is_the_same_order(tmp_path):
 )
 def test_custom_orders_are_refused_with_what_is_expressible(order):
     with pytest.raises(ExportError, match="expressible: tp-cp-dp_shard") as refused:
-        export(replace(fabricated_plan(), rank_order=order), "megatron")
+        export_plan(replace(fabricated_plan(), rank_order=order), "megatron")
     assert refused.value.exit_code == 1
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
 def test_other_zero_stages_are_refused(zero_stage):
     with pytest.raises(ExportError, match="zero_stage 0 and 1"):
-        export(with_layout(zero_stage=zero_stage), "megatron")
+        export_plan(with_layout(zero_stage=zero_stage), "megatron")
 
 
 def test_plain_data_parallelism(tmp_path):
@@ -191,7 +191,7 @@ def test_recompute(tmp_path):
     assert "--recompute-method" not in found  # Megatron refuses the two together
     for kind in ("operators", "alternate"):
         with pytest.raises(ExportError, match="expressible: none, selective, full"):
-            export(with_layout(recompute=kind), "megatron")
+            export_plan(with_layout(recompute=kind), "megatron")
 
 
 def test_overlaps(tmp_path):
@@ -200,7 +200,7 @@ def test_overlaps(tmp_path):
     for absent in ("--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather"):
         assert absent not in found
     with pytest.raises(ExportError, match="sequence parallelism"):
-        export(with_layout(sp=False), "megatron")
+        export_plan(with_layout(sp=False), "megatron")
 
 
 @pytest.mark.parametrize(
@@ -241,23 +241,23 @@ def test_names_stay_comments(name, tmp_path, monkeypatch):
 
 def test_no_layout_no_export():
     with pytest.raises(ExportError, match="no layout"):
-        export(replace(fabricated_plan(), layout=None, status="infeasible"), "megatron")
+        export_plan(replace(fabricated_plan(), layout=None, status="infeasible"), "megatron")
 
 
 def test_unknown_target_has_a_near_match():
     with pytest.raises(UnknownNameError, match="did you mean 'megatron'"):
-        export(fabricated_plan(), "megatorn")
+        export_plan(fabricated_plan(), "megatorn")
     assert "megatron" in TARGETS
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_is_content(tmp_path):
     path = tmp_path / NAME
-    path.write_text(export(fabricated_plan(), "megatron")[NAME])
+    path.write_text(export_plan(fabricated_plan(), "megatron")[NAME])
     subprocess.run(["shellcheck", "-S", "warning", str(path)], check=True)
 
 
 def test_nothing_is_written_by_export_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    export(fabricated_plan(), "megatron")
+    export_plan(fabricated_plan(), "megatron")
     assert list(Path().iterdir()) == []

@@ -99,6 +99,7 @@ sequence_parallel: optional
 overlap: [dp, pp]
 cp_kind: ring
 gradient_bytes: {{value: 4 B, {_FIGURE}
+logits_bytes: {{value: 10 B, {_FIGURE}
 runtime_bytes: {{value: 1 GiB, {_FIGURE}
 communicator_bytes: {{value: 100 MiB, {_FIGURE}
 fragile_fraction: {{value: 0.05, {_FIGURE}

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ class MemoryReport:
     capacity_bytes: float
     verdict: str
     worst_stage: int
-    by_stage: Sequence[Mapping[str, float]]
+    by_stage: tuple[Mapping[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RunnerUp:
     """Another layout in its best placement, what it loses and in which terms."""
 
     layout: Mapping[str, Any]
-    rank_order: Sequence[tuple[str, int]]
+    rank_order: tuple[tuple[str, int], ...]
     step_seconds: float
     loss_fraction: float
     terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
@@ -111,18 +111,18 @@ class Plan:
     layout: Mapping[str, Any] | None = None
     fill: Mapping[str, int] | None = None
     placement: Mapping[str, Mapping[str, int]] | None = None
-    rank_order: Sequence[tuple[str, int]] | None = None
+    rank_order: tuple[tuple[str, int], ...] | None = None
     rank_order_name: str | None = None
-    custom_order_gain_fraction: float | None = None  # what the best free placement gains over it
+    custom_order_gain_fraction: float | None = None  # what this layout's best placement gains
     time: Mapping[str, float] | None = None
     memory: MemoryReport | None = None
     groups: Mapping[str, GroupReport] = field(default_factory=dict)
-    swaps: Sequence[Swap] = ()
+    swaps: tuple[Swap, ...] = ()
     search: SearchReport | None = None
-    runners_up: Sequence[RunnerUp] = ()
-    warnings: Sequence[str] = ()
+    runners_up: tuple[RunnerUp, ...] = ()
+    warnings: tuple[str, ...] = ()
     nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}
-    relaxations: Sequence[Mapping[str, Any]] = ()
+    relaxations: tuple[Mapping[str, Any], ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         """The plan as one JSON document."""

@@ -1,0 +1,304 @@
+"""Seconds of a layer's kernels on an ideal part, by hand, and what each loss adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.compute import (
+    RECOMPUTED_SHARES,
+    LayerTimes,
+    attention_flops,
+    layer_times,
+    on_unique,
+)
+from planner.cost.context import CostContext
+from planner.layout import CP_KINDS, RECOMPUTE
+from tests.scenarios import (
+    BACKENDS,
+    NO_LIMIT,
+    PEAK,
+    accelerator,
+    attention,
+    context,
+    gemm,
+    model,
+    topology,
+    training,
+    worldly,
+)
+
+RING, GATHER, A2A = (CP_KINDS.index(kind) for kind in ("ring", "all_gather", "a2a"))
+WEIGHTS = 4 * 32**2 + 2 * 32 * 128  # of a layer of the toy
+HBM = 1e9
+
+
+def times(
+    ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1, sp: int = 0, kind: int = RING
+) -> LayerTimes:
+    return layer_times(ctx, tp, cp, mbs, sp, kind)
+
+
+def on_part(train: dict[str, Any] | None = None, toy: Any = None, **changes: Any) -> CostContext:
+    return context(
+        topology=topology(part=accelerator(**changes)),
+        training=training(**(train or {})),
+        model=toy or model(),
+    )
+
+
+def slow_hbm(**train: Any) -> CostContext:
+    """A part whose every kernel but matmuls waits for HBM (and matmuls for nothing)."""
+    return on_part(train, hbm_bytes_per_second=HBM, peak_flops={"bf16": NO_LIMIT})
+
+
+# ---------------------------------------------------------------- matmuls
+
+
+def test_matmuls_take_two_flops_a_weight_and_token_and_twice_that_backwards() -> None:
+    found = times(context(), mbs=3)
+    assert found.gemm_forward == pytest.approx(2 * WEIGHTS * 3 * 64 / PEAK, rel=1e-12)
+    assert found.gemm_backward == pytest.approx(4 * WEIGHTS * 3 * 64 / PEAK, rel=1e-12)
+
+
+@pytest.mark.parametrize(("tp", "cp", "sp"), [(4, 1, 0), (1, 4, 0), (2, 2, 1)])
+def test_tensor_and_context_parallelism_share_matmuls(tp: int, cp: int, sp: int) -> None:
+    whole, cut = times(context()), times(context(), tp, cp, sp=sp)
+    for name in ("gemm_forward", "gemm_backward", "head_forward", "head_backward"):
+        assert getattr(cut, name) == pytest.approx(getattr(whole, name) / (tp * cp), rel=1e-12)
+
+
+def test_head_multiplies_every_token_by_the_vocabulary() -> None:
+    found = times(context(), mbs=2)
+    assert found.head_forward == pytest.approx(2 * 2 * 64 * 32 * 64 / PEAK, rel=1e-12)
+    assert found.head_backward == pytest.approx(2 * found.head_forward, rel=1e-12)
+
+
+def test_gated_mlp_and_narrow_keys() -> None:
+    toy = model(gated_mlp=True, num_key_value_heads=2)
+    weights = 2 * 32**2 + 2 * 32 * 16 + 3 * 32 * 128
+    found = times(context(model=toy))
+    assert found.gemm_forward == pytest.approx(2 * weights * 64 / PEAK, rel=1e-12)
+
+
+def test_low_precision_speeds_up_the_layers_matmuls_alone() -> None:
+    slow, fast = (times(context(training=training(precision=p))) for p in ("bf16", "fp8"))
+    assert fast.gemm_forward == pytest.approx(slow.gemm_forward / 2, rel=1e-12)
+    assert fast.gemm_backward == pytest.approx(slow.gemm_backward / 2, rel=1e-12)
+    assert fast.head_forward == pytest.approx(slow.head_forward, rel=1e-12)
+    assert fast.attention_forward == pytest.approx(slow.attention_forward, rel=1e-12)
+
+
+def test_sustained_clock_slows_matmuls_and_attention() -> None:
+    full, half = times(context()), times(on_part(sustained_fraction=0.5))
+    for name in ("gemm_forward", "head_backward", "attention_forward", "attention_backward"):
+        assert getattr(half, name) == pytest.approx(2 * getattr(full, name), rel=1e-12)
+
+
+def test_matmul_losses_are_those_of_the_precision_s_kernels() -> None:
+    lossy = {"bf16": gemm(), "fp8": gemm(efficiency=0.5)}
+    ideal, found = (
+        times(on_part({"precision": "fp8"}, **changes)) for changes in ({}, {"gemm": lossy})
+    )
+    assert found.gemm_forward == pytest.approx(2 * ideal.gemm_forward, rel=1e-12)
+    assert found.head_forward == pytest.approx(ideal.head_forward, rel=1e-12)
+
+
+def test_matmul_without_flops_waits_for_its_operands() -> None:
+    """Forward, in elements of 2 bytes: inputs and weights of 4 products once, outputs once."""
+    h, f, t = 32, 128, 64
+    products = [(3 * h, h), (h, h), (f, h), (h, f)]
+    moved = sum(2 * (t * k + k * n + t * n) for n, k in products)
+    assert times(slow_hbm()).gemm_forward == pytest.approx(moved / HBM, rel=1e-12)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_flops_count_the_causal_half() -> None:
+    """4·s²·q halved; shared by tp and cp."""
+    assert attention_flops(context(), 1, 1, 1) == 2 * 64**2 * 32
+    assert attention_flops(context(), 2, 4, 3) == 3 * 2 * 64**2 * 32 / 8
+
+
+def test_flash_attention_runs_at_its_share_of_the_peak() -> None:
+    flops = 2 * 64**2 * 32
+    shares = {"flash": attention(forward=0.5, backward=0.25)}
+    found = times(on_part(attention=shares))
+    assert found.attention_forward == pytest.approx(flops / (0.5 * PEAK), rel=1e-12)
+    assert found.attention_backward == pytest.approx(2.5 * flops / (0.25 * PEAK), rel=1e-12)
+
+
+def test_written_scores_do_the_whole_square_and_travel_through_hbm() -> None:
+    ideal = times(on_part({"attention": "naive"}))
+    flops = 4 * 64**2 * 32
+    assert ideal.attention_forward == pytest.approx(flops / PEAK, rel=1e-12)
+    assert ideal.attention_backward == pytest.approx(2 * flops / PEAK, rel=1e-12)
+    waiting = times(slow_hbm(attention="naive"), mbs=3)
+    shared = times(slow_hbm(attention="naive"), tp=2, cp=2, mbs=3)
+    scores = 3 * 4 * 64**2
+    # at least out, through the softmax and in again, of 2 bytes each
+    assert waiting.attention_forward >= 4 * 2 * scores / HBM
+    assert waiting.attention_backward > waiting.attention_forward
+    assert shared.attention_forward == pytest.approx(waiting.attention_forward / 4, rel=1e-12)
+
+
+def test_short_blocks_run_below_the_share() -> None:
+    """Half of it at sequence_half; a ring's blocks are s/cp, gathered keys are whole."""
+    slow = {"flash": attention(sequence_half=64.0)}
+    ideal, found = context(), on_part(attention=slow)
+    base = float(times(ideal).attention_forward)
+    assert times(found).attention_forward == pytest.approx(2 * base, rel=1e-12)
+    for kind, loss in ((RING, 1 + 64 / 16), (GATHER, 2), (A2A, 2)):
+        cut = times(found, cp=4, kind=kind)
+        assert cut.attention_forward == pytest.approx(loss * base / 4, rel=1e-12)
+
+
+# ---------------------------------------------------------------- memory-bound kernels
+
+
+def test_memory_bound_kernels_follow_tokens_and_hbm() -> None:
+    once, tripled = times(slow_hbm()), times(slow_hbm(), mbs=3)
+    for name in ("memory_forward", "memory_backward", "loss", "embedding"):
+        assert getattr(once, name) > 0
+        assert getattr(tripled, name) == pytest.approx(3 * getattr(once, name), rel=1e-12)
+
+
+def test_memory_bound_kernels_see_a_layer_s_activations_several_times() -> None:
+    """A norm and a residual at each of two places, each at least in and out, and the MLP's f."""
+    least = 64 * 2 * (2 * 2 * 32 + 2 * 3 * 32 + 2 * 128)
+    assert times(slow_hbm()).memory_forward >= least / HBM
+    assert times(slow_hbm()).memory_forward <= 2 * least / HBM
+
+
+def test_sequence_parallelism_shares_norms_and_residuals() -> None:
+    whole, parted, shared = (
+        float(times(slow_hbm(), tp=tp, sp=sp).memory_forward) for tp, sp in ((1, 0), (4, 0), (4, 1))
+    )
+    assert shared == pytest.approx(whole / 4, rel=1e-12)
+    # without it every rank norms all of its sequence
+    assert parted - shared == pytest.approx(
+        0.75 * 64 * 2 * (2 * 2 * 32 + 2 * 3 * 32) / HBM, rel=1e-12
+    )
+
+
+def test_gated_mlp_dropout_and_rotary_move_more() -> None:
+    def forward(**changes: Any) -> float:
+        ctx = on_part(toy=model(**changes), hbm_bytes_per_second=HBM)
+        return float(times(ctx).memory_forward)
+
+    assert forward(gated_mlp=True) > forward()
+    assert forward(dropout=True) > forward()
+    assert forward(num_position_embeddings=64) < forward()  # learned ones: nothing to rotate
+
+
+def test_low_precision_is_paid_for_in_conversions() -> None:
+    slow, fast = (
+        times(on_part({"precision": p}, hbm_bytes_per_second=HBM)) for p in ("bf16", "fp8")
+    )
+    assert fast.memory_forward > slow.memory_forward
+    assert fast.memory_backward > slow.memory_backward
+
+
+def test_overhead_is_paid_for_each_kernel() -> None:
+    start = 1e-3
+    late = {"bf16": gemm(overhead_seconds=start), "fp8": gemm()}
+    found, ideal = times(on_part(gemm=late)), times(context())
+    added = {
+        f.name: (getattr(found, f.name) - getattr(ideal, f.name)) / start
+        for f in fields(LayerTimes)
+    }
+    assert added["gemm_forward"] == pytest.approx(4)
+    assert added["gemm_backward"] == pytest.approx(8)
+    assert added["head_forward"] == pytest.approx(1)
+    assert added["head_backward"] == pytest.approx(2)
+    for name in ("attention_forward", "memory_forward", "loss", "embedding"):
+        assert added[name] == pytest.approx(round(added[name])) and added[name] >= 1
+
+
+# ---------------------------------------------------------------- recompute
+
+
+def shares(kind: str) -> list[float]:
+    """Share of the forward pass run again: matmuls, attention core, memory-bound, collectives."""
+    return [float(share) for share in RECOMPUTED_SHARES[:, RECOMPUTE.index(kind)]]
+
+
+def test_recomputed_shares() -> None:
+    assert shares("none") == [0, 0, 0, 0]
+    assert shares("selective") == [0, 1, 0, 0]
+    assert shares("full") == [1, 1, 1, 1]
+    assert shares("alternate") == [0.5] * 4
+    matmuls, core, elementwise, collectives = shares("operators")
+    assert (matmuls, core, elementwise) == (0.5, 0.0, 1.0)
+    assert 0 <= collectives <= 1
+
+
+# ---------------------------------------------------------------- tables
+
+keys = st.tuples(
+    st.sampled_from([1, 2, 3, 4, 8]),
+    st.sampled_from([1, 2, 3, 4, 8]),
+    st.integers(1, 8),
+    st.integers(0, 1),
+    st.integers(0, 2),
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@settings(max_examples=25, deadline=None)
+@given(rows=st.lists(keys, min_size=1, max_size=8))
+def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int, ...]]) -> None:
+    ctx = CONTEXTS[backend, precision]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    table = on_unique(lambda *unique: layer_times(ctx, *unique), *columns)
+    for i, row in enumerate(rows):
+        one = layer_times(ctx, *row)
+        for f in fields(LayerTimes):
+            column = getattr(table, f.name)
+            assert column.shape == (len(rows),) and column.dtype == np.float64
+            assert column[i] == pytest.approx(float(getattr(one, f.name)), rel=1e-12), f.name
+
+
+CONTEXTS = {(b, p): worldly(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A result of several arrays, for `on_unique` alone."""
+
+    digits: Any
+    first: Any
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from([1, 7, 10**12]), st.integers(-3, 3)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_on_unique_gathers_every_row_and_computes_each_key_once(
+    rows: list[tuple[int, ...]],
+) -> None:
+    lengths = []
+
+    def formula(a: Any, b: Any, c: Any) -> Mixed:
+        lengths.append(len(a))
+        return Mixed(digits=10.0 * a + 0.5 * c + b, first=1.0 * a)
+
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    table = on_unique(formula, *columns)
+    assert lengths == [len(set(rows))]
+    assert table.digits.tolist() == [10.0 * a + 0.5 * c + b for a, b, c in rows]
+    assert table.first.tolist() == [a for a, _, _ in rows]
+
+
+def test_on_unique_of_numbers_is_the_formula() -> None:
+    assert on_unique(lambda a, b: a + b, 2, 3) == 5

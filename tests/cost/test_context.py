@@ -1,0 +1,126 @@
+"""The door from a scenario's values to the numbers that costs read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.cost.context import CostContext, TierArrays, attention_backend
+from planner.errors import InputError, UnsupportedError
+from planner.problem.model import MoE
+from tests.scenarios import (
+    PEAK,
+    accelerator,
+    attention,
+    context,
+    fabric,
+    figure,
+    gemm,
+    model,
+    scenario,
+    topology,
+    training,
+)
+
+
+def test_tiers_are_rates_times_achieved_shares() -> None:
+    link = fabric(
+        bytes_per_second=100.0, efficiency=0.9, all_reduce_efficiency=1.2,
+        all_to_all_efficiency=0.5, p2p_efficiency=0.25, hop_seconds=2.0, base_seconds=3.0,
+    )  # fmt: skip
+    tiers = TierArrays.of(topology([link, fabric(bytes_per_second=8.0)]))
+    assert tiers.bytes_per_second.tolist() == [100.0, 8.0]
+    assert tiers.gather.tolist() == [90.0, 8.0]
+    assert tiers.all_reduce.tolist() == [120.0, 8.0]
+    assert tiers.all_to_all.tolist() == [50.0, 8.0]
+    assert tiers.point_to_point.tolist() == [25.0, 8.0]
+    assert tiers.hop_seconds.tolist() == [2.0, 0.0]
+    assert tiers.base_seconds.tolist() == [3.0, 0.0]
+    assert tiers.gather.dtype == np.float64
+
+
+def test_oversubscribed_and_overridden_tiers() -> None:
+    cluster = topology([fabric(), fabric(bytes_per_second=70.0, efficiency=0.5)])
+    inner, outer = cluster.tiers
+    slow = cluster.replace(tiers=(inner, outer.replace(oversubscription=figure(7.0))))
+    assert TierArrays.of(slow).bytes_per_second.tolist() == [1.0, 10.0]
+    assert TierArrays.of(slow).gather.tolist() == [1.0, 5.0]
+    fast = slow.replace(tiers=(inner, slow.tiers[1].replace(bandwidth=figure(140.0))))
+    assert TierArrays.of(fast).gather.tolist() == [1.0, 10.0]
+
+
+def test_ramp_is_one_number_a_tier() -> None:
+    assert context(topology=topology([fabric(ramp=0.3), fabric()])).ramp == (0.3, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak", "matmul_bytes", "low"),
+    [("bf16", PEAK, 2.0, False), ("fp8", 2 * PEAK, 1.0, True), ("mxfp8", 2 * PEAK, 1.0, True)],
+)
+def test_precision_sets_the_peak_and_the_bytes_of_matmuls(
+    precision: str, peak: float, matmul_bytes: float, low: bool
+) -> None:
+    ctx = context(training=training(precision=precision))
+    assert (ctx.peak_flops, ctx.peak_16_flops) == (peak, PEAK)
+    assert (ctx.matmul_bytes, ctx.element_bytes, ctx.low_precision) == (matmul_bytes, 2.0, low)
+
+
+def test_fp4_values_carry_a_scale_for_each_sixteen() -> None:
+    part = accelerator(peak_flops={"bf16": PEAK, "fp4": 4 * PEAK})
+    ctx = context(topology=topology(part=part), training=training(precision="nvfp4"))
+    assert ctx.matmul_bytes == (16 * 0.5 + 1) / 16
+    assert ctx.peak_flops == 4 * PEAK
+
+
+def test_part_without_bf16_runs_its_16_bit_matmuls_in_fp16() -> None:
+    part = accelerator(peak_flops={"fp16": PEAK}, gemm={"fp16": gemm(efficiency=0.7)})
+    ctx = context(topology=topology(part=part), training=training(precision="fp16"))
+    assert ctx.peak_16_flops == PEAK
+    assert ctx.gemm_16.efficiency == 0.7
+
+
+def test_clocks_under_load_lower_the_sustained_rate_alone() -> None:
+    part = accelerator(sustained_fraction=0.8)
+    ctx = context(topology=topology(part=part), training=training(precision="fp8"))
+    assert ctx.peak_flops == 2 * PEAK
+    assert ctx.sustained_flops == pytest.approx(0.8 * 2 * PEAK)
+    assert ctx.sustained_16_flops == pytest.approx(0.8 * PEAK)
+
+
+def test_hbm_is_what_streaming_kernels_achieve() -> None:
+    part = accelerator(hbm_bytes_per_second=100.0, hbm_efficiency=0.9)
+    assert context(topology=topology(part=part)).hbm_bytes_per_second == 90.0
+
+
+def test_key_value_heads_are_copied_to_ranks_beyond_them() -> None:
+    ctx = context(model=model(num_key_value_heads=2))
+    assert [int(ctx.key_value_size(tp)) for tp in (1, 2, 4)] == [16, 16, 32]
+    assert ctx.key_value_size(np.array([1, 4])).tolist() == [16, 32]
+    assert ctx.query_size == 32
+
+
+def test_attention_is_the_best_the_part_has() -> None:
+    known = {
+        "naive": attention(forward=0.9),
+        "flash-v2": attention(forward=0.5),
+        "flash-v3": attention(forward=0.7),
+    }
+    part = accelerator(attention=known)
+    assert attention_backend("auto", part) == "flash-v3"
+    assert attention_backend("naive", part) == "naive"
+    assert attention_backend("auto", accelerator(attention={"naive": attention()})) == "naive"
+    ctx = context(topology=topology(part=part), training=training(attention="auto"))
+    assert ctx.attention.forward == 0.7
+
+
+def test_attention_the_part_lacks() -> None:
+    with pytest.raises(InputError, match="flash-v3") as caught:
+        context(training=training(attention="flash-v3"))
+    assert caught.value.key == "training.attention"
+    assert "flash" in (caught.value.allowed or "")
+
+
+def test_experts_are_refused_until_they_are_costed() -> None:
+    experts = MoE(num_experts=8, top_k=2, expert_ffn_hidden_size=64)
+    with pytest.raises(UnsupportedError, match="moe"):
+        CostContext.of(scenario(model=model(moe=experts)))

@@ -1,0 +1,281 @@
+"""The step: by hand on ideal parts, table against numbers, and what must never make it worse."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.compute import layer_times
+from planner.cost.context import CostContext
+from planner.cost.flops import executed_flops, model_flops
+from planner.cost.pipeline import default_stage_layers
+from planner.cost.step import StepTime, evaluate, shape_costs
+from planner.layout import CP_KINDS, GROUPS, RECOMPUTE, Layout, LayoutTable
+from tests.cost.schedules import seconds as played_out
+from tests.scenarios import (
+    BACKENDS,
+    NO_LIMIT,
+    PEAK,
+    accelerator,
+    context,
+    fabric,
+    inside,
+    model,
+    of_job,
+    placed,
+    software,
+    topology,
+    training,
+    worldly,
+)
+
+TERMS = tuple(f.name for f in fields(StepTime))
+SILENT = topology([fabric(bytes_per_second=NO_LIMIT)] * 2)
+"""Links that nothing waits for."""
+
+WORLDLY = {(b, p): worldly(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
+backends = st.sampled_from(sorted(WORLDLY))
+
+
+def spent(ctx: CostContext, layout: Layout, splits: Any = None) -> dict[str, float]:
+    found = evaluate(ctx, layout, splits or inside(layout, len(ctx.ramp)))
+    return {name: float(getattr(found, name)) for name in TERMS}
+
+
+def silent(**parts: Any) -> CostContext:
+    return context(topology=SILENT, **parts)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+@pytest.mark.parametrize("attention", BACKENDS)
+@pytest.mark.parametrize("recompute", RECOMPUTE)
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(num_microbatches=8), Layout(tp=2, cp=2, dp_shard=2, num_microbatches=4, sp=True)],
+)
+def test_ideal_step_is_its_flops_at_the_peak(
+    layout: Layout, recompute: str, attention: str
+) -> None:
+    layout = replace(layout, recompute=recompute)
+    ctx = of_job(silent(training=training(attention=attention)), layout)
+    expected = executed_flops(ctx, layout) / (layout.num_ranks * PEAK)
+    assert sum(spent(ctx, layout).values()) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("vp", [1, 2])
+def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
+    """A vocabulary of one token leaves the last stage with next to no head."""
+    ctx = silent(model=model(vocab_size=1))
+    layout = Layout(pp=4, vp=vp, num_microbatches=8)
+    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    forward = float(layer.gemm_forward + layer.attention_forward) * 8 / (4 * vp)
+    backward = float(layer.gemm_backward + layer.attention_backward) * 8 / (4 * vp)
+    expected = played_out(4, vp, 8, [forward] * 4 * vp, [backward] * 4 * vp)
+    assert sum(spent(ctx, layout).values()) == pytest.approx(expected, rel=0.01)
+
+
+def test_slowest_stage_sets_the_pace() -> None:
+    """10 layers on 4 stages: 2 and the head against 3; the bubble is of mean slots."""
+    ctx = silent(model=model(num_layers=10))
+    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    work = [layer.gemm_forward, layer.gemm_backward]
+    cores = [layer.attention_forward, layer.attention_backward]
+    slot = float(sum(work) + sum(cores))
+    head = float(layer.head_forward + layer.head_backward)
+    found = spent(ctx, Layout(pp=4, num_microbatches=6))
+    mean = (10 * slot + head) / 4
+    assert found["stage_imbalance"] == pytest.approx(6 * (max(3 * slot, 2 * slot + head) - mean))
+    assert found["bubble"] == pytest.approx(3 * mean)
+    assert found["compute_gemm"] == pytest.approx(6 * (2.5 * float(sum(work)) + head / 4))
+    assert found["compute_attention"] == pytest.approx(6 * 2.5 * float(sum(cores)))
+
+
+def test_named_stages_are_costed_as_they_are() -> None:
+    ctx = silent()
+    even = spent(ctx, Layout(pp=2, num_microbatches=6))
+    named = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(4, 4)))
+    lopsided = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(1, 7)))
+    assert named == pytest.approx(even)
+    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    slot = float(layer.gemm_forward + layer.gemm_backward)
+    slot += float(layer.attention_forward + layer.attention_backward)
+    assert lopsided["stage_imbalance"] - even["stage_imbalance"] == pytest.approx(6 * 3 * slot)
+
+
+def test_exposed_tensor_parallel_traffic() -> None:
+    """4 all-reduces a layer and micro-batch of 64·32 elements over 4 ranks, at 1 byte a second."""
+    found = spent(context(), Layout(tp=4, num_microbatches=3))
+    assert found["tp"] == pytest.approx(3 * 8 * 4 * 2 * 0.75 * 64 * 32 * 2)
+    assert found["cp"] == found["pp"] == found["dp"] == 0.0
+
+
+def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
+    """Rates at which a ring's block takes longer, or less long, than the work beside it."""
+    layout = Layout(cp=4, dp_shard=1, zero_stage=0, num_microbatches=2)
+    ctx = silent()
+    layer = layer_times(ctx, 1, 4, 1, 0, 0)
+    work = 0.75 * float(layer.attention_forward), 0.75 * float(layer.attention_backward)
+    num_bytes = 0.75 * 2 * 64 * 32 * 2
+    slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
+    for rate, hides in ((slow, True), (fast, True), (slow, False)):
+        kind = "ring" if hides else "all_gather"
+        link = fabric(bytes_per_second=rate)
+        found = spent(context(topology=topology([link] * 2)), replace(layout, cp_kind=kind))
+        passes = (num_bytes / rate, 2 * num_bytes / rate)
+        exposed = [max(0.0, p - w * hides) for p, w in zip(passes, work, strict=True)]
+        assert found["cp"] == pytest.approx(2 * 8 * sum(exposed), abs=1e-20)
+
+
+def test_boundary_sends_wait_or_partly_hide() -> None:
+    ctx = context(software=software({"pp_overlap_fraction": 0.75}))
+    layout = Layout(pp=4, num_microbatches=5)
+    send = 2 * 64 * 32 * 2
+    assert spent(ctx, layout)["pp"] == pytest.approx(5 * send)
+    assert spent(ctx, replace(layout, overlap="pp"))["pp"] == pytest.approx(5 * send / 4)
+    quiet = spent(silent(), layout)["bubble"]
+    assert spent(ctx, layout)["bubble"] == pytest.approx(quiet + 3 * send)
+
+
+def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first_forward() -> None:
+    layout = Layout(dp_shard=4, num_microbatches=8)
+    layer = layer_times(silent(), 1, 1, 1, 0, 0)
+    forward = 8 * float(layer.gemm_forward + layer.attention_forward)
+    backward = 8 * float(layer.gemm_backward + layer.attention_backward)
+    count = float(shape_costs(silent(), layout).parameters)
+    rate = 0.75 * 2 * count / forward  # gathering takes one forward pass
+    links = topology([fabric(bytes_per_second=rate)] * 2)
+    ctx = context(topology=links, software=software({"dp_overlap_fraction": 0.5}))
+    assert spent(ctx, layout)["dp"] == pytest.approx(3 * forward)
+    hidden = 0.5 * forward + min(0.5 * backward, 2 * forward)
+    exposed = spent(ctx, replace(layout, overlap="dp"))["dp"]
+    assert exposed == pytest.approx(3 * forward - hidden)
+    more = replace(layout, overlap="dp", num_microbatches=80)
+    assert spent(ctx, more)["dp"] == pytest.approx(exposed)
+    zero_3 = replace(layout, zero_stage=3)
+    assert spent(ctx, zero_3)["dp"] == pytest.approx(8 * 4 * forward)
+
+
+def test_stragglers_add_a_fraction_for_each_doubling() -> None:
+    layout = Layout(tp=2, dp_shard=4, dp_replicate=2, num_microbatches=2)
+    rest = sum(spent(silent(), layout).values())
+    late = silent(software=software({"straggler_fraction_per_doubling": 0.01}))
+    assert spent(late, layout)["straggler"] == pytest.approx(0.04 * rest)
+    assert spent(late, Layout())["straggler"] == 0.0
+
+
+def test_host_adds_its_overhead_once_a_step() -> None:
+    ctx = silent(software=software({"step_overhead_seconds": 3.0}))
+    for m in (1, 10):
+        assert spent(ctx, Layout(num_microbatches=m))["host"] == 3.0
+
+
+def test_host_hides_behind_kernels_until_it_starts_them_too_slowly() -> None:
+    def with_host(seconds: float, m: int = 4) -> dict[str, float]:
+        slow = software({"host_seconds_per_kernel": seconds})
+        return spent(silent(software=slow), Layout(num_microbatches=m))
+
+    work = sum(with_host(0.0).values())
+    assert with_host(1e-4 * work)["host"] == 0.0
+    bound, twice = (sum(with_host(seconds).values()) for seconds in (work, 2 * work))
+    assert twice == pytest.approx(2 * bound)
+    assert sum(with_host(work, m=8).values()) == pytest.approx(2 * bound)
+
+
+def test_optimizer_streams_a_rank_s_own_states() -> None:
+    part = accelerator(hbm_bytes_per_second=1e6)
+    ctx = context(topology=topology([fabric(bytes_per_second=NO_LIMIT)] * 2, part=part))
+    layout = Layout(dp_shard=4, cp=2)
+    by_zero = [spent(ctx, replace(layout, zero_stage=z))["optimizer"] for z in range(4)]
+    count = float(shape_costs(ctx, layout).parameters)
+    # gradient in, master and two moments in and out, weight out: 4 + 24 + 2 at the least
+    assert by_zero[0] * 1e6 >= 30 * count
+    assert by_zero[2] == by_zero[3] == pytest.approx(by_zero[0] / 8)
+    assert by_zero[2] <= by_zero[1] <= by_zero[0] / 4
+
+
+def test_every_way_of_context_parallelism_is_priced() -> None:
+    links = topology([fabric(bytes_per_second=1e9)] * 2)
+    for kind in CP_KINDS:
+        assert spent(context(topology=links), Layout(cp=4, cp_kind=kind))["cp"] > 0
+
+
+# ---------------------------------------------------------------- one formula
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(placed(), min_size=1, max_size=6), backends)
+def test_table_equals_numbers(rows: list[Any], kind: tuple[str, str]) -> None:
+    ctx = WORLDLY[kind]
+    table = LayoutTable.from_layouts([layout for layout, _ in rows])
+    splits = {
+        name: [np.array(tier) for tier in zip(*(split[name] for _, split in rows), strict=True)]
+        for name in GROUPS
+    }
+    found = evaluate(ctx, table, splits)
+    for i, (layout, split) in enumerate(rows):
+        one = evaluate(ctx, layout, split)
+        for name in (*TERMS, "total"):
+            column = np.asarray(getattr(found, name))
+            assert column.dtype == np.float64, name
+            assert column.shape == (len(rows),), name
+            scalar = float(getattr(one, name))
+            # imbalance is a difference of sums of the step's size
+            tolerance = 1e-12 * float(one.total) if name == "stage_imbalance" else 0.0
+            assert column[i] == pytest.approx(scalar, rel=1e-12, abs=tolerance), name
+
+
+def test_table_equals_numbers_where_integers_would_overflow() -> None:
+    """A million tokens a sequence, a million ranks: products are floats from the start."""
+    huge = model(
+        num_layers=126, hidden_size=16384, ffn_hidden_size=53248, num_attention_heads=128,
+        vocab_size=10**9,
+    )  # fmt: skip
+    row = Layout(tp=8, cp=16, pp=16, dp_shard=1024, mbs=64, num_microbatches=10**6, zero_stage=3)
+    rows = [row, replace(row, dp_replicate=2)]
+    for attention in BACKENDS:
+        job = training(sequence_length=2**22, global_batch_size=10**12, attention=attention)
+        ctx = silent(model=huge, training=job)
+        near = [inside(row) for row in rows]
+        splits = {
+            name: [np.array(tier) for tier in zip(*(split[name] for split in near), strict=True)]
+            for name in GROUPS
+        }
+        found = evaluate(ctx, LayoutTable.from_layouts(rows), splits)
+        for i, row in enumerate(rows):
+            one = evaluate(ctx, row, near[i])
+            for name in TERMS:
+                expected = pytest.approx(float(getattr(one, name)), rel=1e-12)
+                assert getattr(found, name)[i] == expected, name
+            assert found.total[i] > model_flops(ctx) / ctx.peak_flops / 10**8
+
+
+@settings(deadline=None)
+@given(placed(), backends)
+def test_terms_sum_to_the_step_and_are_not_negative(row: Any, kind: tuple[str, str]) -> None:
+    layout, split = row
+    found = evaluate(WORLDLY[kind], layout, split)
+    values = {name: float(getattr(found, name)) for name in TERMS}
+    assert all(np.isfinite(value) for value in values.values())
+    assert sum(values.values()) == pytest.approx(float(found.total), rel=1e-12)
+    noise = -1e-12 * float(found.total)
+    assert all(value >= noise for value in values.values()), values
+
+
+@settings(deadline=None)
+@given(placed(), backends)
+def test_three_stage_classes_stand_for_all(row: Any, kind: tuple[str, str]) -> None:
+    """A layout that names its default split has every stage looked at."""
+    layout, split = row
+    ctx = WORLDLY[kind]
+    stage = np.arange(layout.pp)
+    layers = default_stage_layers(ctx.model.num_layers, layout, stage)
+    named = replace(layout, stage_layers=tuple(np.broadcast_to(layers, stage.shape).tolist()))
+    expected = float(evaluate(ctx, named, split).total)
+    assert float(evaluate(ctx, layout, split).total) == pytest.approx(expected, rel=1e-12)

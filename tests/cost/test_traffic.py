@@ -1,0 +1,248 @@
+"""Bytes and calls of each group by hand: links of 1 byte per second make busy seconds bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cost import collectives
+from planner.cost.context import CostContext
+from planner.cost.step import shape_costs
+from planner.cost.traffic import Channel, Part, channel_costs, channels, occurrences
+from planner.layout import Layout
+from tests.scenarios import context, fabric, inside, model, software, topology
+
+TOKENS = 64  # of a micro-batch of one sequence
+ACTIVATION = TOKENS * 32 * 2
+KEYS_AND_VALUES = 2 * TOKENS * 32 * 2  # of a whole sequence
+LAYERS = 8
+
+
+def moved(ctx: CostContext, layout: Layout, group: str) -> float:
+    """Bytes a rank's links carry for a group in a step, all members in one domain."""
+    traffic = shape_costs(ctx, layout).traffic
+    costs = channel_costs(ctx, traffic, inside(layout))
+    times = occurrences(ctx, layout)
+    return sum(
+        float(times[name] * costs[name].busy_seconds[0])
+        for name, channel in traffic.items()
+        if channel.group == group
+    )
+
+
+def ring(members: int) -> float:
+    return (members - 1) / members
+
+
+# ---------------------------------------------------------------- tensor parallelism
+
+
+@pytest.mark.parametrize(
+    ("recompute", "all_reduces", "gathers"),
+    [
+        # two all-reduces forward, two backward; each a reduce-scatter and an all-gather with
+        # sequence parallelism, whose two gathered inputs are gathered again for the weights
+        ("none", 4, 10),
+        ("selective", 4, 10),
+        ("full", 6, 14),
+        ("alternate", 5, 12),
+    ],
+)
+def test_tensor_parallel_traffic(recompute: str, all_reduces: int, gathers: int) -> None:
+    layout = Layout(tp=4, pp=2, mbs=3, num_microbatches=5, recompute=recompute)
+    passes = 5 * LAYERS / 2
+    plain = moved(context(), layout, "tp")
+    assert plain == pytest.approx(passes * all_reduces * 2 * ring(4) * 3 * ACTIVATION)
+    parallel = moved(context(), replace(layout, sp=True), "tp")
+    assert parallel == pytest.approx(passes * gathers * ring(4) * 3 * ACTIVATION)
+
+
+def test_context_parallelism_cuts_tensor_parallel_traffic() -> None:
+    whole, half = (moved(context(), Layout(tp=4, cp=cp), "tp") for cp in (1, 2))
+    assert half == whole / 2
+
+
+# ---------------------------------------------------------------- context parallelism
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather"])
+def test_every_rank_sees_the_keys_and_values_of_all(kind: str) -> None:
+    """cp − 1 blocks forward; backward the same again and as many gradients."""
+    layout = Layout(cp=4, num_microbatches=3, cp_kind=kind)
+    by_hand = 3 * LAYERS * 3 * (4 - 1) * KEYS_AND_VALUES / 4
+    assert moved(context(), layout, "cp") == pytest.approx(by_hand)
+
+
+def test_tensor_parallelism_and_narrow_keys_cut_the_ring() -> None:
+    toy = model(num_key_value_heads=2)
+    base = moved(context(), Layout(cp=2), "cp")
+    assert moved(context(model=toy), Layout(cp=2), "cp") == base / 2
+    assert moved(context(), Layout(cp=2, tp=2), "cp") == base / 2
+    # two heads for four ranks: each keeps a copy of one
+    assert moved(context(model=toy), Layout(cp=2, tp=4), "cp") == base / 4
+
+
+def test_recomputed_layers_pass_their_keys_again() -> None:
+    kinds = ("none", "selective", "full")
+    none, selective, full = (moved(context(), Layout(cp=4, recompute=kind), "cp") for kind in kinds)
+    assert full == pytest.approx(none * 4 / 3)
+    assert none <= selective <= full
+
+
+def test_all_to_all_exchanges_heads_for_tokens() -> None:
+    """Forward: queries, keys and values out, the output back; all but a rank's own 1/cp."""
+    toy = model(num_key_value_heads=2)
+    layout = Layout(cp=2, tp=2, cp_kind="a2a")
+    costs = channel_costs(
+        context(model=toy), shape_costs(context(model=toy), layout).traffic, inside(layout)
+    )
+    elements = (TOKENS / 2) * (32 + 2 * 16 + 32) / 2
+    assert costs["cp_forward"].busy_seconds[0] == pytest.approx(elements * 2 * (1 - 1 / 2))
+    assert costs["cp_backward"].busy_seconds[0] >= costs["cp_forward"].busy_seconds[0]
+
+
+# ---------------------------------------------------------------- pipeline
+
+
+@pytest.mark.parametrize("vp", [1, 2])
+def test_stage_boundaries_pass_activations_and_their_gradients(vp: int) -> None:
+    layout = Layout(pp=4, vp=vp, mbs=3, num_microbatches=5)
+    assert moved(context(), layout, "pp") == pytest.approx(5 * 2 * vp * 3 * ACTIVATION)
+    assert moved(context(), replace(layout, cp=2), "pp") == pytest.approx(
+        5 * 2 * vp * 3 * ACTIVATION / 2
+    )
+
+
+def test_sequence_parallelism_sends_a_shard_over_the_boundary() -> None:
+    whole = moved(context(), Layout(pp=2, tp=4), "pp")
+    assert moved(context(), Layout(pp=2, tp=4, sp=True), "pp") == whole / 4
+
+
+# ---------------------------------------------------------------- data parallelism
+
+
+def parameters(ctx: CostContext, layout: Layout) -> float:
+    return float(shape_costs(ctx, layout).parameters)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_sharded_states_gather_parameters_and_scatter_gradients_once(zero_stage: int) -> None:
+    layout = Layout(cp=2, dp_shard=4, num_microbatches=7, zero_stage=zero_stage)
+    ctx = context()
+    per_parameter = 2 + 4  # 16-bit parameters, FP32 gradients
+    assert moved(ctx, layout, "shard") == pytest.approx(
+        ring(8) * per_parameter * parameters(ctx, layout)
+    )
+    assert moved(ctx, layout, "replicate") == 0.0
+
+
+def test_zero_3_gathers_twice_and_scatters_every_micro_batch() -> None:
+    layout = Layout(cp=2, dp_shard=4, num_microbatches=7, zero_stage=3)
+    ctx = context()
+    assert moved(ctx, layout, "shard") == pytest.approx(
+        7 * ring(8) * (2 + 2 + 4) * parameters(ctx, layout)
+    )
+
+
+def test_without_zero_gradients_are_reduced_whole() -> None:
+    layout = Layout(dp_shard=4, dp_replicate=2, zero_stage=0, num_microbatches=7)
+    ctx = context()
+    count = parameters(ctx, layout)
+    assert moved(ctx, layout, "shard") == pytest.approx(2 * ring(4) * 4 * count)
+    assert moved(ctx, layout, "replicate") == pytest.approx(2 * ring(2) * 4 * count)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_replicas_of_shards_reduce_their_shard(zero_stage: int) -> None:
+    layout = Layout(cp=2, dp_shard=4, dp_replicate=3, zero_stage=zero_stage)
+    ctx = context()
+    by_hand = 2 * ring(3) * 4 * parameters(ctx, layout) / 8
+    assert moved(ctx, layout, "replicate") == pytest.approx(by_hand)
+
+
+def test_gradient_bytes_are_the_software_s() -> None:
+    layout = Layout(dp_shard=4)
+    ctx = context(software=software(gradient_bytes=2.0))
+    assert moved(ctx, layout, "shard") == pytest.approx(ring(4) * 4 * parameters(ctx, layout))
+
+
+def test_fullest_stage_sets_the_gradients() -> None:
+    """10 layers on 4 stages: a middle one has 3, the outer ones 2 and a table of 64·32."""
+    ctx = context(model=model(num_layers=10))
+    per_layer = 4 * 32**2 + 2 * 32 * 128 + 2 * 32
+    expected = max(3 * per_layer, 2 * per_layer + 64 * 32)
+    assert parameters(ctx, Layout(pp=4)) == pytest.approx(expected, rel=0.005)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def latency(layout: Layout, group: str, num_parameters: float = 1e6) -> float:
+    """Seconds of a step's start-ups on links with hops of one second."""
+    hop = fabric(hop_seconds=1.0)
+    ctx = context(topology=topology([hop, hop]))
+    traffic = channels(ctx, layout, num_parameters)
+    costs = channel_costs(ctx, traffic, inside(layout))
+    times = occurrences(ctx, layout)
+    return sum(
+        float(times[name] * costs[name].latency_seconds)
+        for name, channel in traffic.items()
+        if channel.group == group
+    )
+
+
+def test_every_collective_starts_once() -> None:
+    passes = 5 * LAYERS
+    layout = Layout(tp=4, num_microbatches=5)
+    assert latency(layout, "tp") == passes * 4 * 2 * (4 - 1)
+    assert latency(replace(layout, sp=True), "tp") == passes * 10 * (4 - 1)
+    assert latency(Layout(pp=4, vp=2, num_microbatches=5), "pp") == 5 * 2 * 2
+
+
+def test_gradients_go_in_buckets_of_forty_million() -> None:
+    layout = Layout(dp_shard=4, num_microbatches=5)
+    assert latency(layout, "shard", 40e6) == 2 * (4 - 1)
+    assert latency(layout, "shard", 100e6) == 3 * 2 * (4 - 1)
+
+
+def test_zero_3_goes_layer_by_layer() -> None:
+    layout = Layout(dp_shard=4, pp=2, num_microbatches=5, zero_stage=3)
+    assert latency(layout, "shard") == 5 * (LAYERS / 2) * 3 * (4 - 1)
+
+
+# ---------------------------------------------------------------- pricing
+
+
+def test_channels_cost_their_parts_one_after_another() -> None:
+    """Calls times latency and bytes times busy seconds, each kind at its own achieved rate."""
+    shares = {"efficiency": 0.9, "all_reduce_efficiency": 1.2, "all_to_all_efficiency": 0.7,
+              "p2p_efficiency": 0.5}  # fmt: skip
+    links = [fabric(base_seconds=3.0, hop_seconds=2.0, **shares), fabric(hop_seconds=7.0, **shares)]
+    ctx = context(topology=topology(links))
+    hop, base = ctx.tiers.hop_seconds, ctx.tiers.base_seconds
+    split = [8.0, 4.0]
+    chain = collectives.ring_latency(split, hop, base)
+    prices = {
+        "gather": (chain, collectives.gather_busy(split, [0.9, 0.9])),
+        "all_reduce": (
+            collectives.tree_latency(split, hop, base),
+            collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
+        ),
+        "all_to_all": (chain, collectives.all_to_all_busy(split, [0.7, 0.7])),
+        "pair": (
+            collectives.pair_latency(split, hop, base),
+            collectives.point_to_point_busy(split, [0.5, 0.5]),
+        ),
+    }
+    parts = tuple(Part(kind, 10.0 + i, 100.0 * (i + 1)) for i, kind in enumerate(prices))
+    traffic = {"alone": Channel("tp", parts[:1]), "all": Channel("cp", parts)}
+    found = channel_costs(ctx, traffic, {"tp": split, "cp": split})
+    for name, members in (("alone", parts[:1]), ("all", parts)):
+        latency = sum(part.calls * float(prices[part.kind][0]) for part in members)
+        busy = [
+            sum(part.num_bytes * float(prices[part.kind][1][t]) for part in members)
+            for t in range(2)
+        ]
+        assert float(found[name].latency_seconds) == pytest.approx(latency)
+        assert [float(seconds) for seconds in found[name].busy_seconds] == pytest.approx(busy)

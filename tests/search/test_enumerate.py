@@ -1,0 +1,293 @@
+"""The table of legal layouts against a product of all choices filtered in plain Python."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.context import CostContext
+from planner.layout import CP_KINDS, Layout, LayoutTable
+from planner.problem.scenario import Scenario, Search
+from planner.search.enumerate import SEARCH_RULE, divisors, layouts
+from planner.search.rules import rules_of
+from tests import small
+
+
+def enumerated(scenario: Scenario) -> tuple[LayoutTable, dict[str, int]]:
+    table, excluded = layouts(CostContext.of(scenario), scenario.search)
+    return table, dict(excluded)
+
+
+# --- the oracle: no numpy, no rule objects --------------------------------------------------------
+
+
+def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
+    """Every combination of the choices, legal or not."""
+    n, batch = scenario.num_accelerators, scenario.training.global_batch_size
+    software = scenario.software
+    kinds = CP_KINDS if scenario.search.cp_kind else (software.cp_kind,)
+    for tp, cp, pp, shard in itertools.product(small.divisors(n), repeat=4):
+        if n % (tp * cp * pp * shard):
+            continue
+        replicate = n // (tp * cp * pp * shard)
+        for mbs in small.divisors(batch):
+            if batch % (mbs * shard * replicate):
+                continue
+            for vp, zero, sp, recompute, kind in itertools.product(
+                range(1, scenario.model.num_layers + 1), range(4), (False, True),
+                software.recompute, kinds if cp > 1 else ("ring",),
+            ):  # fmt: skip
+                yield Layout(
+                    tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate, vp=vp, mbs=mbs,
+                    num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
+                    recompute=recompute, cp_kind=kind,
+                    overlap="+".join(software.overlap) or "none",
+                )  # fmt: skip
+
+
+def legal(scenario: Scenario, x: Layout) -> bool:
+    """The rules of a framework in plain Python."""
+    model, software, s = scenario.model, scenario.software, scenario.training.sequence_length
+    heads, kv, layers = model.num_attention_heads, model.num_key_value_heads, model.num_layers
+    named = {
+        "kv-heads-replicate": kv % x.tp == 0 or x.tp % kv == 0,
+        "tp-divides-kv-heads": kv % x.tp == 0,
+        "interleaved-microbatches": x.vp == 1 or x.num_microbatches % x.pp == 0,
+        "microbatches-fill-pipeline": x.num_microbatches >= x.pp,
+        "stages-even": layers % (x.pp * x.vp) == 0,
+        "zero2-excludes-pipeline": x.zero_stage < 2 or x.pp == 1,
+        "data-parallel-only": x.tp == x.cp == x.pp == 1,
+        "no-context-parallelism": x.cp == 1,
+    }
+    wanted_sp = {"always": x.sp == (x.tp > 1), "never": not x.sp, "optional": True}
+    return all(
+        [
+            heads % x.tp == 0,
+            model.ffn_hidden_size % x.tp == 0,
+            not x.sp or (x.tp > 1 and s % (x.tp * x.cp) == 0),
+            x.cp == 1 or s % (2 * x.cp) == 0,
+            x.cp_kind != "a2a" or x.cp == 1 or kv % (x.tp * x.cp) == 0,
+            x.pp * x.vp <= layers,
+            x.vp == 1 or x.pp > 1,
+            x.vp == 1 or "interleaved" in software.schedules,
+            x.zero_stage in software.zero_stages,
+            # with ZeRO-0 nothing is sharded: the whole data-parallel group is one
+            x.dp_replicate == 1 or (x.zero_stage > 0 and software.shard_groups == "any"),
+            wanted_sp[software.sequence_parallel],
+            *(named[rule] for rule in software.rules),
+        ]
+    )
+
+
+def wanted(search: Search, x: Layout) -> bool:
+    """Whether the scenario's restrictions allow a layout."""
+    for name in ("tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage",
+                 "recompute", "sp", "schedule", "cp_kind"):  # fmt: skip
+        allowed = getattr(search, name)
+        if allowed is not None and getattr(x, name) not in allowed:
+            return False
+    return True
+
+
+def canonical(scenario: Scenario, x: Layout) -> bool:
+    """One of the layouts that differ in the ZeRO stage alone while there is nothing to shard."""
+    first = min(scenario.software.zero_stages)
+    chosen = scenario.search.zero_stage
+    alone = x.cp * x.dp_shard == 1 and (chosen is None or first in chosen)
+    return not alone or x.zero_stage == first
+
+
+def brute_force(scenario: Scenario) -> set[Layout]:
+    return {
+        x
+        for x in product_of_choices(scenario)
+        if legal(scenario, x) and wanted(scenario.search, x) and canonical(scenario, x)
+    }
+
+
+def check_equal(scenario: Scenario) -> int:
+    table, excluded = enumerated(scenario)
+    rows = [table.row(i) for i in range(len(table))]
+    assert len(set(rows)) == len(rows)
+    assert set(rows) == brute_force(scenario)
+    ids = {rule.id for rule in rules_of(scenario.software)} | {SEARCH_RULE}
+    assert set(excluded) <= ids
+    assert all(count > 0 for count in excluded.values())
+    return len(rows)
+
+
+# --- against the oracle ---------------------------------------------------------------------------
+
+RULES = (
+    (), ("kv-heads-replicate", "interleaved-microbatches"),
+    ("tp-divides-kv-heads", "microbatches-fill-pipeline", "stages-even"),
+    ("zero2-excludes-pipeline", "no-context-parallelism"), ("data-parallel-only",),
+)  # fmt: skip
+
+
+@st.composite
+def random_scenarios(draw: st.DrawFn) -> Scenario:
+    num = draw(st.sampled_from([4, 6, 8, 12]))
+    heads = draw(st.sampled_from([4, 6, 12]))
+    some = st.lists(st.sampled_from(small.divisors(num)), min_size=1, max_size=3, unique=True)
+
+    def maybe(values: Any) -> Any:
+        return draw(st.one_of(st.none(), values.map(tuple)))
+
+    vp = maybe(st.lists(st.integers(1, 3), min_size=1, max_size=2))
+    schedules = maybe(st.lists(st.sampled_from(["1f1b", "interleaved"]), min_size=1))
+    shard_groups = draw(st.sampled_from(["any", "full"]))
+    return small.scenario(
+        num,
+        model=small.model(
+            num_layers=draw(st.integers(1, 5)), num_attention_heads=heads, hidden_size=64 * heads,
+            num_key_value_heads=draw(st.sampled_from(small.divisors(heads))),
+            ffn_hidden_size=draw(st.sampled_from([36, 48, 256])),
+        ),
+        training=small.training(
+            sequence_length=draw(st.sampled_from([12, 24, 72, 128])),
+            global_batch_size=draw(st.sampled_from([6, 8, 12])),
+        ),
+        software=small.software(
+            rules=draw(st.sampled_from(RULES)),
+            zero_stages=draw(st.sampled_from([(0,), (1,), (0, 1), (2, 3), (0, 1, 2, 3)])),
+            shard_groups=shard_groups,
+            schedules=draw(st.sampled_from([("1f1b",), ("1f1b", "interleaved")])),
+            recompute=draw(st.sampled_from([("none",), ("none", "full")])),
+            sequence_parallel=draw(st.sampled_from(["always", "never", "optional"])),
+            cp_kind=draw(st.sampled_from(CP_KINDS)),
+            overlap=draw(st.sampled_from([(), ("dp",), ("tp", "dp", "pp")])),
+        ),
+        search=Search(
+            tp=maybe(some), cp=maybe(some), dp=maybe(some),
+            dp_shard=maybe(some) if shard_groups == "any" else None,
+            mbs=maybe(st.lists(st.integers(1, 4), min_size=1, max_size=2)),
+            vp=vp,
+            zero_stage=maybe(st.lists(st.integers(0, 3), min_size=1, max_size=2)),
+            schedule=schedules if vp is None else None,
+        ),
+    )  # fmt: skip
+
+
+@given(random_scenarios())
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_table_equals_a_filtered_product(scenario: Scenario) -> None:
+    check_equal(scenario)
+
+
+@pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "fsdp-composer",
+                                      "jax-xla", "megatron-2021"])  # fmt: skip
+def test_shipped_profiles_equal_a_filtered_product(software: str) -> None:
+    scenario = small.scenario(8, software=small.shipped_software(software))
+    assert check_equal(scenario) > 10
+
+
+def test_stops_at_prime_and_unit_counts() -> None:
+    for num in (1, 2, 7, 13):
+        assert check_equal(small.scenario(num, training=small.training(global_batch_size=num))) > 0
+
+
+# --- restrictions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("restriction", "values"),
+    [
+        ("tp", (2, 8)), ("cp", (2,)), ("pp", (1, 4)), ("dp", (4,)), ("dp_shard", (2,)),
+        ("dp_replicate", (2, 4)), ("vp", (2,)), ("mbs", (1, 4)), ("zero_stage", (0, 3)),
+        ("recompute", ("none",)), ("sp", (True,)), ("schedule", ("interleaved",)),
+        ("schedule", ("1f1b",)),
+    ],
+)  # fmt: skip
+def test_search_keeps_exactly_what_it_lists(restriction: str, values: tuple[Any, ...]) -> None:
+    free = small.scenario(16, software=small.software(recompute=("none", "full")))
+    table, _ = enumerated(free)
+    all_rows = [table.row(i) for i in range(len(table))]
+    restricted = free.replace(search=free.search.replace(**{restriction: values}))
+    table, excluded = enumerated(restricted)
+    rows = {table.row(i) for i in range(len(table))}
+    assert rows == {row for row in all_rows if getattr(row, restriction) in values}
+    assert 0 < len(rows) < len(all_rows)
+    assert excluded[SEARCH_RULE] > 0
+
+
+@pytest.mark.parametrize("restriction", ["dp_shard", "dp_replicate"])
+def test_shard_restrictions_hold_where_the_software_shards_over_all(restriction: str) -> None:
+    software = small.software(shard_groups="full")
+    check_equal(
+        small.scenario(16, software=software, search=Search().replace(**{restriction: (2,)}))
+    )
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
+def test_vp_and_schedule_restrict_together(schedule: Literal["1f1b", "interleaved"]) -> None:
+    check_equal(small.scenario(16, search=Search(vp=(1, 2), schedule=(schedule,))))
+
+
+def test_search_for_a_cp_kind_offers_that_kind() -> None:
+    scenario = small.scenario(16, search=Search(cp=(2, 4), cp_kind=("a2a", "all_gather")))
+    table, _ = enumerated(scenario)
+    assert {table.row(i).cp_kind for i in range(len(table))} == {"a2a", "all_gather"}
+    check_equal(scenario)
+
+
+@pytest.mark.parametrize("search", [Search(tp=(5,)), Search(tp=(8,), pp=(4,)), Search(mbs=(7,))])
+def test_nothing_allowed_is_an_empty_table_with_reasons(search: Search) -> None:
+    table, excluded = enumerated(small.scenario(16, search=search))
+    assert len(table) == 0
+    assert excluded[SEARCH_RULE] > 0
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def test_excluded_counts_by_hand() -> None:
+    """Twelve accelerators: tp ∈ 1 2 3 4 6 12 meets four heads, feed-forward 36 and 3 layers."""
+    scenario = small.scenario(
+        12,
+        model=small.model(num_layers=3, num_attention_heads=4, ffn_hidden_size=36),
+        training=small.training(sequence_length=24, global_batch_size=12),
+        software=small.software(sequence_parallel="never", zero_stages=(1,), shard_groups="full"),
+        search=Search(cp=(1,), vp=(1,), mbs=(1,)),
+    )
+    table, excluded = enumerated(scenario)
+    assert sorted({table.row(i).tp for i in range(len(table))}) == [1, 2, 4]
+    assert excluded["tp-divides-heads"] == 3  # 3, 6, 12
+    # cp: divisors of 12, 6 and 3 without 1
+    pairs = sum(len(divisors(12 // tp)) - 1 for tp in (1, 2, 4))
+    # pp ∈ 1 2 3 of the divisors of 12, 6 and 3; pp > 3 has stages without a layer
+    too_deep = sum(pp > 3 for tp in (1, 2, 4) for pp in divisors(12 // tp))
+    assert excluded["chunks-have-layers"] == too_deep == 4
+    grids = [(tp, pp) for tp in (1, 2, 4) for pp in divisors(12 // tp) if pp <= 3]
+    assert len(table) == len(grids)
+    # without virtual stages and micro-batches above one; cp was counted before
+    assert excluded[SEARCH_RULE] >= pairs
+    assert set(excluded) <= {
+        "tp-divides-heads", "cp-divides-sequence", "chunks-have-layers", SEARCH_RULE, "sp-never"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("software", "changes", "rule"),
+    [
+        ({"rules": ("stages-even",)}, {"model": small.model(num_layers=5)}, "stages-even"),
+        ({"rules": ("no-context-parallelism",)}, {}, "no-context-parallelism"),
+        ({"sequence_parallel": "always"}, {}, "sp-always"),
+        ({"schedules": ("1f1b",)}, {}, "schedule"),
+        ({}, {"training": small.training(global_batch_size=6)}, "batch-divides"),
+        ({}, {"training": small.training(sequence_length=12)}, "cp-divides-sequence"),
+    ],
+)
+def test_a_rule_that_bites_is_counted(
+    software: dict[str, Any], changes: dict[str, Any], rule: str
+) -> None:
+    _, excluded = enumerated(small.scenario(8, software=small.software(**software), **changes))
+    assert excluded[rule] > 0
+
+
+def test_divisors() -> None:
+    for number in (1, 2, 36, 72, 97, 1024):
+        assert divisors(number) == small.divisors(number)

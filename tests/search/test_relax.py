@@ -1,0 +1,183 @@
+"""No layout fits: the nearest miss by brute force, and relaxations checked by planning them."""
+
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.assess import memory_report
+from planner.cost.context import CostContext
+from planner.planfile import Plan
+from planner.problem.scenario import Scenario, Search
+from planner.search.enumerate import layouts
+from tests import small
+
+
+def tight(hbm_bytes: float, num: int = 16, **changes: Any) -> Scenario:
+    """A scenario whose accelerators have little memory; the software's own share is small."""
+    values: dict[str, Any] = {
+        "topology": small.topology(
+            (4, 16), part=small.accelerator(hbm_bytes=small.figure(hbm_bytes))
+        ),
+        "software": small.software(
+            runtime_bytes=small.figure(1e7), communicator_bytes=small.figure(1e6),
+            zero_stages=(0, 1), recompute=("none", "full"),
+        ),
+        "training": small.training(global_batch_size=64),
+    }  # fmt: skip
+    return small.scenario(num, **(values | changes))
+
+
+def peaks(scenario: Scenario) -> list[float]:
+    """Peak of every legal layout, by the scalar report."""
+    ctx = CostContext.of(scenario)
+    table, _ = layouts(ctx, scenario.search)
+    return [memory_report(ctx, table.row(i)).peak_bytes for i in range(len(table))]
+
+
+def relaxed(scenario: Scenario, change: dict[str, Any]) -> Scenario:
+    """The scenario with one relaxation's change applied."""
+    ((key, value),) = change.items()
+    if key == "search":
+        assert value is None
+        return scenario.replace(search=Search(memory=scenario.search.memory))
+    if key.startswith("search."):
+        name = key.removeprefix("search.")
+        return scenario.replace(search=scenario.search.replace(**{name: value}))
+    return scenario.replace(**{key: value})
+
+
+def check_relaxations(scenario: Scenario, plan: Plan) -> set[str]:
+    """Every relaxation makes the scenario plannable; returns the keys they change."""
+    assert plan.status == "infeasible"
+    for relaxation in plan.relaxations:
+        other = api.plan(relaxed(scenario, dict(relaxation["change"])))
+        assert other.status == "optimal", relaxation["change"]
+        assert other.memory is not None
+        assert other.memory.peak_bytes >= relaxation["peak_bytes"] * (1 - 1e-9)
+        assert other.search is not None
+        assert other.search.shapes == relaxation["layouts_that_fit"]
+    return {key for relaxation in plan.relaxations for key in relaxation["change"]}
+
+
+# --- the nearest miss -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hbm_bytes", [5e7, 1e8, 1.5e8])
+def test_nearest_miss_is_the_least_peak_of_all(hbm_bytes: float) -> None:
+    scenario = tight(hbm_bytes)
+    plan = api.plan(scenario)
+    assert plan.status == "infeasible"
+    assert plan.nearest_miss is not None
+    least = min(peaks(scenario))
+    assert least > hbm_bytes
+    assert plan.nearest_miss["over_bytes"] == pytest.approx(least - hbm_bytes, rel=1e-9)
+    assert plan.search is not None
+    assert plan.search.excluded["memory"] == len(peaks(scenario))
+    assert plan.search.shapes == 0
+    assert plan.step_seconds is None and plan.layout is None and plan.runners_up == ()
+
+
+@pytest.mark.parametrize("search", [Search(), Search(pp=(2, 4)), Search(pp=(4,), vp=(1,))])
+def test_nearest_miss_names_its_stage_and_largest_term(search: Search) -> None:
+    scenario = tight(5e7, search=search)
+    miss = api.plan(scenario).nearest_miss
+    assert miss is not None
+    ctx = CostContext.of(scenario)
+    table, _ = layouts(ctx, search)
+    (layout,) = [
+        row for row in map(table.row, range(len(table))) if row.to_document() == miss["layout"]
+    ]
+    report = memory_report(ctx, layout)
+    assert miss["peak_bytes"] == pytest.approx(report.peak_bytes, rel=1e-12)
+    assert miss["terms"] == pytest.approx(dict(report.terms), rel=1e-12)
+    assert miss["term"] == max(report.terms, key=lambda term: report.terms[term])
+    stages = [s["stage"] for s in report.by_stage if s["peak_bytes"] == report.peak_bytes]
+    assert miss["stage"] in stages
+
+
+def test_a_layout_inside_the_fragile_band_misses_the_band_not_the_capacity() -> None:
+    """Where only `fits` is accepted, the miss is what lies above the band."""
+    free = tight(1e12)
+    capacity = min(peaks(free)) * 1.02
+    scenario = tight(capacity)
+    plan = api.plan(scenario)
+    assert plan.status == "infeasible" and plan.nearest_miss is not None
+    assert plan.nearest_miss["over_bytes"] > 0
+    assert "search.memory" in check_relaxations(scenario, plan)
+
+
+def test_no_legal_layout_has_no_nearest_miss() -> None:
+    plan = api.plan(small.scenario(16, search=Search(tp=(5,))))
+    assert plan.status == "infeasible"
+    assert plan.nearest_miss is None
+    assert plan.search is not None and plan.search.excluded["search"] > 0
+    assert "search" in plan.search.rule_texts
+
+
+# --- relaxations ----------------------------------------------------------------------------------
+
+
+def test_more_accelerators_are_found_where_they_help() -> None:
+    scenario = tight(1.5e8, 4)
+    keys = check_relaxations(scenario, api.plan(scenario))
+    assert "num_accelerators" in keys
+
+
+def test_a_restriction_that_bars_what_fits_is_named() -> None:
+    free = tight(4e8)
+    assert api.plan(free).status == "optimal"
+    scenario = free.replace(search=Search(tp=(1,), pp=(1,), recompute=("none",), zero_stage=(0,)))
+    plan = api.plan(scenario)
+    keys = check_relaxations(scenario, plan)
+    assert "search" in keys
+    for name in ("tp", "pp", "recompute", "zero_stage"):
+        other = api.plan(scenario.replace(search=scenario.search.replace(**{name: None})))
+        assert (f"search.{name}" in keys) == (other.status == "optimal")
+
+
+@pytest.mark.parametrize("search", [Search(tp=(5,)), Search(tp=(8,), pp=(4,)), Search(mbs=(7,))])
+def test_restrictions_that_no_rule_allows_are_named(search: Search) -> None:
+    scenario = small.scenario(16, search=search)
+    keys = check_relaxations(scenario, api.plan(scenario))
+    assert "search" in keys
+
+
+def test_a_count_that_fills_no_domains_is_not_cured_by_memory() -> None:
+    """Eleven ranks fit no domains of 4 in groups of 4, whatever the memory."""
+    scenario = small.scenario(11, training=small.training(global_batch_size=11))
+    plan = api.plan(scenario)
+    check_relaxations(scenario, plan)
+
+
+def test_an_order_the_domains_do_not_nest_in_is_not_cured_by_memory() -> None:
+    """tp=2 innermost does not nest in domains of 3; a free placement does."""
+    search = Search(tp=(2,), dp=(3,), orders="framework")
+    scenario = small.scenario(
+        6, topology=small.topology((3, 2)), search=search,
+        training=small.training(global_batch_size=12),
+    )  # fmt: skip
+    assert api.plan(scenario.replace(search=search.replace(orders="any"))).status == "optimal"
+    check_relaxations(scenario, api.plan(scenario))
+
+
+def test_nothing_helps_where_nothing_can() -> None:
+    scenario = tight(1e7, topology=small.topology(part=small.accelerator(
+        hbm_bytes=small.figure(1e7))))  # fmt: skip
+    plan = api.plan(scenario)
+    assert plan.status == "infeasible"
+    assert plan.relaxations == ()
+    assert plan.nearest_miss is not None
+
+
+def test_layouts_that_fit_are_no_misses() -> None:
+    """Infeasible for want of a placement, or unknown for want of time: memory is not the reason."""
+    count = small.scenario(11, training=small.training(global_batch_size=11))
+    order = small.scenario(
+        6, topology=small.topology((3, 2)), search=Search(tp=(2,), dp=(3,)),
+        training=small.training(global_batch_size=12),
+    )  # fmt: skip
+    unknown = api.plan(order, time_limit_seconds=0)
+    assert unknown.status == "unknown"
+    for plan in (api.plan(count), unknown):
+        assert plan.nearest_miss is None or plan.nearest_miss["over_bytes"] > 0

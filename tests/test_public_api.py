@@ -1,0 +1,106 @@
+"""What `import planner` offers, name by name: a change here is a change for users."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import planner
+
+PUBLIC = [
+    "__version__",
+    # calls
+    "compare", "evaluate", "evaluate_many", "export_plan", "load_scenario", "names", "plan",
+    "read_plan", "scenario_of", "schema", "validate_runs",
+    # values
+    "Axis", "Comparison", "Layout", "LayoutTable", "Plan", "Scenario", "Validation",
+    # errors
+    "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnitError",
+    "UnknownNameError", "UnsupportedError",
+]  # fmt: skip
+
+CALLS = [name for name in PUBLIC if name[0].islower()]
+HOME = Path(planner.__file__).parent.parent
+
+
+def in_a_fresh_interpreter(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=HOME
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_all_is_exactly_this() -> None:
+    assert sorted(planner.__all__) == sorted(PUBLIC)
+    assert len(set(planner.__all__)) == len(planner.__all__)
+    assert 20 <= len(planner.__all__) <= 30
+
+
+def test_dir_is_the_same() -> None:
+    assert sorted(dir(planner)) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_resolves_and_is_documented(name: str) -> None:
+    value = getattr(planner, name)
+    assert value is not None
+    if name != "__version__":
+        assert not inspect.ismodule(value)
+        assert inspect.getdoc(value)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_callable_however_they_are_reached(name: str) -> None:
+    """Also after the submodules are loaded, whose names they must not hide behind."""
+    for module in pkgutil.walk_packages(planner.__path__, "planner."):
+        importlib.import_module(module.name)
+    api = importlib.import_module("planner.api")
+    assert getattr(planner, name) is getattr(api, name)
+    assert callable(getattr(planner, name))
+
+
+def test_the_calls_work_in_a_fresh_interpreter() -> None:
+    code = (
+        "import planner\n"
+        "scenario = planner.load_scenario('llama3-8b-h100x8')\n"
+        "best = planner.plan(scenario)\n"
+        "assert isinstance(best, planner.Plan), type(best)\n"
+        "other = planner.evaluate(scenario, 'tp=2')\n"
+        "assert planner.plan(scenario).objective_seconds == best.objective_seconds\n"
+        "assert planner.compare(best, other).time\n"
+    )
+    in_a_fresh_interpreter(code)
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        planner.nonsense  # noqa: B018
+
+
+def test_api_lists_what_the_package_offers() -> None:
+    api = importlib.import_module("planner.api")
+    assert set(CALLS) <= set(api.__all__)
+    assert all(hasattr(api, name) for name in api.__all__)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, planner\n"
+        "planner.__version__, planner.__all__, dir(planner)\n"
+        "heavy = {'numpy', 'pydantic', 'ortools', 'pint', 'ruamel', 'rich', 'click'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    assert in_a_fresh_interpreter(code) == "[]"
+
+
+def test_every_error_is_a_planner_error_with_an_exit_code() -> None:
+    errors = [name for name in PUBLIC if name.endswith("Error")]
+    for name in errors:
+        kind = getattr(planner, name)
+        assert issubclass(kind, planner.PlannerError)
+        assert kind.exit_code == (1 if name == "ExportError" else 2)
