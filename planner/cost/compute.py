@@ -101,10 +101,10 @@ def layer_times(
     shapes = [((q + 2 * kv) / tp, h), (h, q / tp), (up / tp, h), (h, f / tp)]
     forward, backward = 0.0, 0.0
     for n, k in shapes:
-        forward = forward + _main_gemm(ctx, tokens, n, k, ctx.element_bytes)
-        backward = backward + _main_gemm(ctx, tokens, k, n, ctx.element_bytes)
+        forward = forward + _gemm(ctx, tokens, n, k, ctx.element_bytes)
+        backward = backward + _gemm(ctx, tokens, k, n, ctx.element_bytes)
         # the weight gradient accumulates: its output is read and written in gradient precision
-        backward = backward + _main_gemm(ctx, n, k, tokens, 2 * ctx.software.gradient_bytes)
+        backward = backward + _gemm(ctx, n, k, tokens, 2 * ctx.software.gradient_bytes)
     attention = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
     memory = _memory_bound_seconds(ctx, tokens, tp, sp)
     v, multiplier = model.vocab_size, ctx.software.coefficients.memory_bound_multiplier
@@ -115,9 +115,9 @@ def layer_times(
         attention_backward=attention[1],
         memory_forward=memory[0],
         memory_backward=memory[1],
-        head_forward=_gemm_16(ctx, tokens, v / tp, h, ctx.element_bytes),
-        head_backward=_gemm_16(ctx, tokens, h, v / tp, ctx.element_bytes)
-        + _gemm_16(ctx, v / tp, h, tokens, 2 * ctx.software.gradient_bytes),
+        head_forward=_gemm(ctx, tokens, v / tp, h, ctx.element_bytes, main=False),
+        head_backward=_gemm(ctx, tokens, h, v / tp, ctx.element_bytes, main=False)
+        + _gemm(ctx, v / tp, h, tokens, 2 * ctx.software.gradient_bytes, main=False),
         loss=_stream(ctx, multiplier * tokens * v / tp * LOSS_BYTES_PER_LOGIT),
         embedding=_stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
     )
@@ -130,30 +130,18 @@ EMBEDDING_PASSES = 7.0
 """Gather (read, write), position or dropout (read, write), gradient (read, read-modify-write)."""
 
 
-def _main_gemm(
-    ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, output_bytes: float
+def _gemm(
+    ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, output_bytes: float, main: bool = True
 ) -> Numeric:
+    """Seconds of a matmul: a main one, in the declared precision, or one that stays in 16 bits."""
     return gemm_seconds(
         m, n, k,
-        peak_flops=ctx.sustained_flops,
-        coefficients=ctx.gemm,
+        peak_flops=ctx.sustained_flops if main else ctx.sustained_16_flops,
+        coefficients=ctx.gemm if main else ctx.gemm_16,
         num_multiprocessors=ctx.accelerator.num_multiprocessors,
         hbm_bytes_per_second=ctx.accelerator.hbm_bytes_per_second,
         hbm_efficiency=ctx.accelerator.hbm_efficiency,
-        input_bytes=ctx.matmul_bytes,
-        output_bytes=output_bytes,
-    )  # fmt: skip
-
-
-def _gemm_16(ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, output_bytes: float) -> Numeric:
-    return gemm_seconds(
-        m, n, k,
-        peak_flops=ctx.sustained_16_flops,
-        coefficients=ctx.gemm_16,
-        num_multiprocessors=ctx.accelerator.num_multiprocessors,
-        hbm_bytes_per_second=ctx.accelerator.hbm_bytes_per_second,
-        hbm_efficiency=ctx.accelerator.hbm_efficiency,
-        input_bytes=ctx.element_bytes,
+        input_bytes=ctx.matmul_bytes if main else ctx.element_bytes,
         output_bytes=output_bytes,
     )  # fmt: skip
 

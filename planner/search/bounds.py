@@ -1,87 +1,76 @@
-"""Lower bounds of a step over all placements of a layout, by monotonicity alone.
+"""Component minima of a group's cost over its splits: what lower bounds of a step are made of.
 
-A group's cost is a vector c_G(split): latency seconds, busy seconds per tier, and any further
-non-negative combination of them that the step reads. With step = F(c) non-decreasing in every
-component, F at each component's minimum over that group's own splits is at most F anywhere.
+A group's cost is a vector: latency, and busy seconds of each tier. The step is non-decreasing in
+every component, so the step at every component's own least over the group's splits is at most the
+step of any placement.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.search.placement import IntArray
+from planner.cost.collectives import GroupCost
+from planner.cost.context import TierArrays
+from planner.cost.traffic import price
+from planner.search.placement import splits
 
-__all__ = [
-    "GroupMinima",
-    "component_minima",
-    "group_minima",
-    "link_bound",
-    "simplex_weights",
-]
-
-FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
-def component_minima(costs: FloatArray) -> FloatArray:
-    """Least value of each cost component over a group's splits, (S, ...) → (...)."""
-    if len(costs) == 0:
-        raise ValueError("a group without a split has no least cost: its layout fits no fill")
-    return np.asarray(costs.min(axis=0), dtype=np.float64)
+def component_minima(
+    kind: str,
+    sizes: IntArray,
+    widths: tuple[int, ...],
+    num_ranks: int,
+    tiers: TierArrays,
+    inner: tuple[int, int],
+) -> tuple[GroupCost, BoolArray]:
+    """Least latency of a call and least busy seconds per byte of groups of these sizes.
 
-
-@dataclass(frozen=True)
-class GroupMinima:
-    """Component minima of one group, each over all its splits by itself.
-
-    latency_seconds; busy_seconds (T); serial_seconds, the least of latency + Σ_t busy_t, for a
-    step in which the group's tiers follow one another; weighted_seconds (W), the least of
-    Σ_t λ_t · busy_t per row λ of the weights, for links shared with other groups.
+    Each component's least over the splits of a group that some fill of `num_ranks` realises with
+    inner[0] to inner[1] members in one innermost domain. Second, whether there is such a split;
+    the costs are zeros where not. Shapes are that of `sizes`.
     """
-
-    latency_seconds: float
-    busy_seconds: FloatArray
-    serial_seconds: float
-    weighted_seconds: FloatArray
-
-
-def group_minima(
-    latency: Callable[[IntArray], FloatArray],
-    busy: Callable[[IntArray], FloatArray],
-    splits: IntArray,
-    weights: FloatArray | None = None,
-) -> GroupMinima:
-    """Component minima of a group whose cost functions map splits (S, T) to (S) and to (S, T)."""
-    latency_seconds = np.asarray(latency(splits), dtype=np.float64)
-    busy_seconds = np.asarray(busy(splits), dtype=np.float64)
-    if weights is None:
-        weights = np.eye(splits.shape[1])
-    serial = latency_seconds + busy_seconds.sum(axis=1)
-    return GroupMinima(
-        latency_seconds=component_minima(latency_seconds).item(),
-        busy_seconds=component_minima(busy_seconds),
-        serial_seconds=component_minima(serial).item(),
-        weighted_seconds=component_minima(busy_seconds @ weights.T),
-    )
-
-
-def link_bound(groups: Sequence[GroupMinima]) -> float:
-    """Bound of max_t Σ_G busy_G[t], the busiest of the links that these groups share, seconds.
-
-    For λ ≥ 0 with Σ λ_t = 1, max_t Σ_G busy_G[t] ≥ Σ_G min over splits of Σ_t λ_t · busy_G[t].
-    Returns the best over the weights that the minima were taken with (rows of the unit simplex).
-    """
-    if not groups:
-        return 0.0
-    return float(np.sum([group.weighted_seconds for group in groups], axis=0).max())
-
-
-def simplex_weights(num_tiers: int, steps: int) -> FloatArray:
-    """All weight vectors λ ≥ 0, Σ λ = 1 on a grid of 1/steps, shape (W, num_tiers)."""
+    distinct, position = np.unique(sizes, return_inverse=True)
     rows = [
-        np.bincount(chosen, minlength=num_tiers)
-        for chosen in combinations_with_replacement(range(num_tiers), steps)
+        _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner) for size in distinct.tolist()
     ]
-    return np.array(rows, dtype=np.float64) / steps
+    table = np.array([row or (0.0,) * (1 + len(widths)) for row in rows], dtype=np.float64)
+    latency, *busy = table.T[:, position]
+    possible = np.array([row is not None for row in rows], dtype=bool)[position]
+    return GroupCost(latency, tuple(busy)), possible
+
+
+class _Tiers:
+    """Tiers by identity, so that they can be part of a cache's key."""
+
+    def __init__(self, tiers: TierArrays) -> None:
+        self.tiers = tiers
+
+    def __hash__(self) -> int:
+        return id(self.tiers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tiers) and other.tiers is self.tiers
+
+
+@lru_cache(maxsize=4096)
+def _minima(
+    kind: str,
+    size: int,
+    widths: tuple[int, ...],
+    num_ranks: int,
+    tiers: _Tiers,
+    inner: tuple[int, int],
+) -> tuple[float, ...] | None:
+    options = splits(size, widths, num_ranks)
+    options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
+    if not len(options):
+        return None
+    cost = price(kind, list(options.T), tiers.tiers)
+    parts = (cost.latency_seconds, *cost.busy_seconds)
+    return tuple(float(np.min(np.broadcast_to(part, len(options)))) for part in parts)

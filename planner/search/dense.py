@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate, shape_costs, step_time
-from planner.cost.traffic import Splits, channel_costs, joined, occurrences, price
+from planner.cost.traffic import Splits, channel_costs, joined, occurrences
 from planner.layout import ATOMS, GROUPS, LayoutTable
-from planner.search.placement import splits
+from planner.search.bounds import component_minima
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 GROUP_ATOMS: Mapping[str, tuple[int, ...]] = {
     name: tuple(ATOMS.index(atom) for atom in atoms) for name, atoms in GROUPS.items()
@@ -38,7 +37,6 @@ class DenseProblem:
     def __init__(self, ctx: CostContext, table: LayoutTable) -> None:
         self.ctx = ctx
         self.table = table
-        self._minima: dict[tuple[str, int, bool, int | None], list[float] | None] = {}
 
     @property
     def num_shapes(self) -> int:
@@ -64,58 +62,30 @@ class DenseProblem:
 
         With a of the domain's w members in one tp group, every other group has at most w/a inside.
         """
-        width = self.widths[0]
-        bounds = [self._bound(shapes, inner) for inner in range(1, width + 1)
-                  if np.any(self.table.tp[shapes] % inner == 0)]  # fmt: skip
+        tp = self.table.tp[shapes]
+        inside = [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
+        bounds = [self._bound(shapes, a) for a in inside]
         return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
 
     def _bound(self, shapes: IntArray, tp_inside: int | None) -> FloatArray:
+        """The bound of the shapes, or that of placements with so much of tp innermost."""
         table = self.table.take(shapes)
         shape = shape_costs(self.ctx, table)
-        degrees = self.degrees[shapes]
+        degrees, width = self.degrees[shapes], self.widths[0]
         possible = np.ones(len(shapes), dtype=bool)
         least: dict[tuple[str, str], GroupCost] = {}
         for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
+            inner = (1, width // (tp_inside or 1))
+            if group == "tp" and tp_inside is not None:
+                inner = (tp_inside, tp_inside)
             sizes = degrees[:, list(GROUP_ATOMS[group])].prod(axis=1)
-            least[group, kind], some = self._least(kind, sizes, group == "tp", tp_inside)
+            least[group, kind], some = component_minima(
+                kind, sizes, self.widths, self.ctx.num_accelerators, self.ctx.tiers, inner
+            )
             possible &= some
         costs = {name: joined(channel, least) for name, channel in shape.traffic.items()}
         total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
         return np.where(possible, total, np.inf)
-
-    def _least(
-        self, kind: str, sizes: IntArray, is_tp: bool, tp_inside: int | None
-    ) -> tuple[GroupCost, BoolArray]:
-        """Least latency of a call and least busy seconds per byte of groups of these sizes.
-
-        Over the splits of a group of each size with `tp_inside` members in the innermost domain
-        (the tp group itself) or at most the width over that (any other); over all where None.
-        Second, whether there is such a split (where not, the costs are zeros).
-        """
-        distinct, position = np.unique(sizes, return_inverse=True)
-        rows = [self._least_of(kind, size, is_tp, tp_inside) for size in distinct.tolist()]
-        table = np.array([row or [0.0] * (1 + len(self.widths)) for row in rows], dtype=np.float64)
-        latency, *busy = table.T[:, position]
-        possible = np.array([row is not None for row in rows], dtype=bool)[position]
-        return GroupCost(latency, tuple(busy)), possible
-
-    def _least_of(
-        self, kind: str, size: int, is_tp: bool, inside: int | None
-    ) -> list[float] | None:
-        key = (kind, size, is_tp, inside)
-        if key not in self._minima:
-            options = splits(size, self.widths, self.ctx.num_accelerators)
-            if inside is not None:
-                inner = options[:, 0]
-                options = options[inner == inside if is_tp else inner * inside <= self.widths[0]]
-            self._minima[key] = None
-            if len(options):
-                cost = price(kind, list(options.T), self.ctx.tiers)
-                self._minima[key] = [
-                    float(np.min(np.broadcast_to(c, len(options))))
-                    for c in (cost.latency_seconds, *cost.busy_seconds)
-                ]
-        return self._minima[key]
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Exact step seconds of rows: (R), (R, A, T) → (R)."""

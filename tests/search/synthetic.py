@@ -14,8 +14,8 @@ from math import inf, prod
 
 import numpy as np
 
-from planner.search.bounds import group_minima, link_bound, simplex_weights
 from planner.search.placement import NotNestedError, fills, refine, splits
+from tests.search.synthetic_bounds import group_minima, link_bound, simplex_weights
 
 KINDS = ("coupled", "replicated", "expert")
 

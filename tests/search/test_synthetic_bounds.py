@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.bounds import (
+from planner.search.placement import splits
+from tests.search.monotone import first_decrease
+from tests.search.synthetic import KINDS, brute_force, random_problem
+from tests.search.synthetic_bounds import (
     component_minima,
     group_minima,
     link_bound,
     simplex_weights,
 )
-from planner.search.placement import splits
-from tests.search.monotone import first_decrease
-from tests.search.synthetic import KINDS, brute_force, random_problem
 
 SEEDS = st.integers(0, 10_000)
 
