@@ -87,6 +87,9 @@ def read_text(text: str, path: str, key: str = "") -> Node:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("%YAML") and line.split()[1:2] != ["1.2"]:
+            raise _syntax_error(f"{line.strip()} is another version of YAML", path, number, 1)
     try:
         root = YAML(typ="safe", pure=True).compose(text)
         if root is None:

@@ -277,7 +277,11 @@ def _assemble(node: Node, annotation: Any, base: Path, changes: _Changes) -> Nod
 
 def _descend(child: Node, annotation: Any, base: Path, changes: _Changes, name: str) -> Node:
     below = {key[1:]: new for key, new in changes.items() if key[0] == name}
-    child = below.pop((), child)
+    given = below.pop((), None)
+    if given is not None:
+        child = given
+        # what the command line names is sought in the current folder first
+        base = Path() if isinstance(given.value, str) and _is_file(Path(given.value)) else base
     return _assemble(child, inner(annotation, name), base, below)
 
 

@@ -17,7 +17,7 @@ from planner.errors import InputError
 
 SCHEMA_VERSION = 1
 
-Status = Literal["optimal", "feasible", "infeasible", "unknown", "evaluated"]
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

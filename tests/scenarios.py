@@ -1,27 +1,26 @@
-"""Small scenarios built in code, with figures that make arithmetic by hand easy.
+"""Problems built in code: every builder takes keyword overrides, and its floats become figures.
 
-By default everything is ideal: efficiencies 1, no latency, no overhead, nothing overlaps, nothing
-but the model's states and activations takes memory. A test spells out what it departs in.
-`worldly` has losses everywhere, for properties that must hold however the figures are.
+`model`, `accelerator`, … are ideal, for arithmetic by hand: efficiencies 1, no latency, no
+overhead, nothing overlaps, nothing but the model's states and activations takes memory. A test
+spells out what it departs in. `small_model`, `small_accelerator`, … have losses everywhere and
+sizes that leave a search something to choose. `lossy_context` has a loss of every kind at the
+sizes of the ideal ones, for properties that must hold however the figures are. All figures are
+made up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from functools import cache
 from typing import Any
 
-import numpy as np
-from hypothesis import strategies as st
-
+from planner import api
 from planner.cost.context import CostContext
-from planner.layout import ATOMS, CP_KINDS, GROUPS, RECOMPUTE, Layout
-from planner.problem.hardware import (
-    Accelerator,
-    AttentionCoefficients,
-    GemmCoefficients,
-)
+from planner.files import load
+from planner.layout import Layout
+from planner.planfile import Plan
+from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients
 from planner.problem.model import Model
 from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
@@ -30,7 +29,7 @@ from planner.problem.topology import Fabric, Tier, Topology
 from planner.problem.training import Training
 
 PEAK = 1e12
-"""Dense 16-bit FLOP/s of the part; FP8 runs at twice that."""
+"""Dense 16-bit FLOP/s of the ideal accelerator; FP8 runs at twice that."""
 
 BACKENDS = ("flash", "fused-softmax", "naive")
 """Attention that keeps no scores, that writes them once, that writes them in FP32 too."""
@@ -38,20 +37,29 @@ BACKENDS = ("flash", "fused-softmax", "naive")
 NO_LIMIT = 1e30
 """A rate that nothing waits for."""
 
+SHIPPED_4D = ("llama3-70b-4d-h100x1024", "llama3-405b-4d-h100x16384")
+"""Shipped scenarios whose plans use all of TP, CP, PP and DP."""
+
 
 def figure(value: float) -> Figure:
     """A number of the tests' own."""
     return Figure(value, "test", "assumed")
 
 
-def figures(values: Mapping[str, float]) -> dict[str, Figure]:
-    return {name: figure(value) for name, value in values.items()}
+def figures(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with every float as a figure."""
+    return {
+        name: figure(value) if isinstance(value, float) else value for name, value in values.items()
+    }
+
+
+# ---------------------------------------------------------------- ideal
 
 
 def model(**changes: Any) -> Model:
     """8 layers, 4 heads of 8, a plain MLP of 4·hidden, RMSNorm, untied, no biases."""
     sizes: dict[str, Any] = {
-        "name": "toy",
+        "name": "toy-model",
         "source": "test",
         "num_layers": 8,
         "hidden_size": 32,
@@ -68,12 +76,8 @@ def model(**changes: Any) -> Model:
 def gemm(**changes: float) -> GemmCoefficients:
     """Matmuls at the peak: tiles of one element on one multiprocessor never stick out."""
     ideal = {
-        "efficiency": 1.0,
-        "k_half": 0.0,
-        "tile_m": 1.0,
-        "tile_n": 1.0,
-        "overhead_seconds": 0.0,
-    }
+        "efficiency": 1.0, "k_half": 0.0, "tile_m": 1.0, "tile_n": 1.0, "overhead_seconds": 0.0,
+    }  # fmt: skip
     return GemmCoefficients(**figures(ideal | changes))
 
 
@@ -84,7 +88,7 @@ def attention(**changes: float) -> AttentionCoefficients:
 
 
 def accelerator(**changes: Any) -> Accelerator:
-    """A part of PEAK FLOP/s whose HBM never limits; numbers become figures."""
+    """An accelerator of PEAK FLOP/s whose HBM never limits."""
     peaks = changes.pop("peak_flops", {"bf16": PEAK, "fp8": 2 * PEAK})
     ideal: dict[str, Any] = {
         "name": "toy-part",
@@ -99,7 +103,7 @@ def accelerator(**changes: Any) -> Accelerator:
         "gemm": {precision: gemm() for precision in peaks},
         "attention": {name: attention() for name in BACKENDS},
     }
-    return Accelerator(**_with_figures(ideal | changes))
+    return Accelerator(**figures(ideal | changes))
 
 
 def fabric(**changes: Any) -> Fabric:
@@ -116,40 +120,42 @@ def fabric(**changes: Any) -> Fabric:
         "all_to_all_efficiency": 1.0,
         "p2p_efficiency": 1.0,
     }
-    return Fabric(**_with_figures(ideal | changes))
+    return Fabric(**figures(ideal | changes))
 
 
 def topology(
-    fabrics: Sequence[Fabric] = (), widths: Sequence[int] = (8, 64), part: Accelerator | None = None
+    fabrics: Sequence[Fabric] = (), widths: Sequence[int] = (8, 64), **changes: Any
 ) -> Topology:
     """Tiers of the given fabrics (by default of `fabric()`), inner to outer."""
     fabrics = fabrics or [fabric()] * len(widths)
-    tiers = tuple(
-        Tier(name=f"tier{t}", width=width, fabric=link)
-        for t, (width, link) in enumerate(zip(widths, fabrics, strict=True))
-    )
-    return Topology(
-        name="toy-cluster",
-        description="test",
-        source="test",
-        accelerator=part or accelerator(),
-        tiers=tiers,
-    )
+    ideal: dict[str, Any] = {
+        "name": "toy-cluster",
+        "description": "test",
+        "source": "test",
+        "accelerator": accelerator(),
+        "tiers": tuple(
+            Tier(name=f"tier{t}", width=width, fabric=link)
+            for t, (width, link) in enumerate(zip(widths, fabrics, strict=True))
+        ),
+    }
+    return Topology(**(ideal | changes))
+
+
+def uniform_topology(**changes: Any) -> Topology:
+    """Two tiers of one and the same fabric, ideal but for the changes."""
+    return topology([fabric(**changes)] * 2)
+
+
+def unlimited_topology() -> Topology:
+    """Links that nothing waits for."""
+    return uniform_topology(bytes_per_second=NO_LIMIT)
 
 
 def software(coefficients: Mapping[str, float] | None = None, **changes: Any) -> Software:
     """A framework that allows everything, hides nothing and costs nothing."""
-    ideal_coefficients: dict[str, float] = {
-        "tp_overlap_fraction": 0.0,
-        "dp_overlap_fraction": 0.0,
-        "pp_overlap_fraction": 0.0,
-        "memory_bound_multiplier": 1.0,
-        "host_seconds_per_kernel": 0.0,
-        "straggler_fraction_per_doubling": 0.0,
-        "step_overhead_seconds": 0.0,
-        "allocator_fraction": 0.0,
-        **(coefficients or {}),
-    }
+    ideal_coefficients = dict.fromkeys(SoftwareCoefficients.model_fields, 0.0)
+    ideal_coefficients["memory_bound_multiplier"] = 1.0
+    ideal_coefficients.update(coefficients or {})
     ideal: dict[str, Any] = {
         "name": "toy-software",
         "description": "test",
@@ -169,7 +175,7 @@ def software(coefficients: Mapping[str, float] | None = None, **changes: Any) ->
         "fragile_fraction": 0.0,
         "coefficients": SoftwareCoefficients(**figures(ideal_coefficients)),
     }
-    return Software(**_with_figures(ideal | changes))
+    return Software(**figures(ideal | changes))
 
 
 def training(**changes: Any) -> Training:
@@ -184,56 +190,59 @@ def training(**changes: Any) -> Training:
     return Training(**(usual | changes))
 
 
-def scenario(**parts: Any) -> Scenario:
-    """A scenario of the parts given by name, the rest ideal."""
-    cluster = parts.get("topology") or topology()
-    usual: dict[str, Any] = {
+def scenario(**changes: Any) -> Scenario:
+    """The ideal job on all of its cluster."""
+    cluster = changes.get("topology") or topology()
+    ideal: dict[str, Any] = {
         "model": model(),
         "topology": cluster,
         "num_accelerators": cluster.num_accelerators,
         "training": training(),
         "software": software(),
     }
-    return Scenario(**(usual | parts))
+    return Scenario(**(ideal | changes))
 
 
-def context(**parts: Any) -> CostContext:
-    """The cost context of `scenario(**parts)`."""
-    return CostContext.of(scenario(**parts))
+def context(**changes: Any) -> CostContext:
+    """The cost context of `scenario(**changes)`."""
+    return CostContext.of(scenario(**changes))
 
 
-def worldly(attention_backend: str = "flash", precision: str = "bf16") -> CostContext:
+def sized_for(ctx: CostContext, layout: Layout) -> CostContext:
+    """The context with as many accelerators and sequences as the layout has."""
+    sequences = layout.mbs * layout.num_microbatches * layout.dp
+    return replace(
+        ctx,
+        num_accelerators=layout.num_ranks,
+        training=ctx.training.replace(global_batch_size=sequences),
+    )
+
+
+# ---------------------------------------------------------------- lossy
+
+
+def lossy_context(attention_backend: str = "flash", precision: str = "bf16") -> CostContext:
     """A context with a loss of every kind: tiles, ramps, latencies, overlap, host, stragglers."""
-    losses = {
-        "efficiency": 0.8,
-        "k_half": 16.0,
-        "tile_m": 8.0,
-        "tile_n": 8.0,
-        "overhead_seconds": 1e-7,
-    }
+    matmuls = gemm(efficiency=0.8, k_half=16.0, tile_m=8.0, tile_n=8.0, overhead_seconds=1e-7)
+    cores = attention(forward=0.6, backward=0.5, sequence_half=100.0)
     part = accelerator(
         hbm_bytes_per_second=1e11,
         hbm_bytes=2e6,
         hbm_efficiency=0.9,
         num_multiprocessors=4.0,
         sustained_fraction=0.9,
-        gemm={"bf16": gemm(**losses), "fp8": gemm(**losses)},
-        attention={
-            name: attention(forward=0.6, backward=0.5, sequence_half=100.0) for name in BACKENDS
-        },
+        gemm={"bf16": matmuls, "fp8": matmuls},
+        attention=dict.fromkeys(BACKENDS, cores),
     )
     shares = {
-        "efficiency": 0.8,
-        "all_reduce_efficiency": 1.1,
-        "all_to_all_efficiency": 0.7,
-        "p2p_efficiency": 0.6,
-        "ramp": 0.2,
-    }
+        "efficiency": 0.8, "all_reduce_efficiency": 1.1, "all_to_all_efficiency": 0.7,
+        "p2p_efficiency": 0.6, "ramp": 0.2,
+    }  # fmt: skip
     inner = fabric(bytes_per_second=4e10, base_seconds=1e-6, hop_seconds=2e-7, **shares)
     outer = fabric(bytes_per_second=5e9, base_seconds=2e-6, hop_seconds=1e-6, **shares)
     return context(
         model=model(num_layers=11, num_key_value_heads=2, gated_mlp=True, dropout=True),
-        topology=topology([inner, outer, outer], (8, 8, 64), part),
+        topology=topology([inner, outer, outer], (8, 8, 64), accelerator=part),
         training=training(attention=attention_backend, precision=precision),
         software=software(
             {
@@ -246,7 +255,6 @@ def worldly(attention_backend: str = "flash", precision: str = "bf16") -> CostCo
                 "step_overhead_seconds": 1e-5,
                 "allocator_fraction": 0.05,
             },
-            logits_bytes=10.0,
             runtime_bytes=1e5,
             communicator_bytes=1e4,
             fragile_fraction=0.2,
@@ -254,71 +262,131 @@ def worldly(attention_backend: str = "flash", precision: str = "bf16") -> CostCo
     )
 
 
-def of_job(ctx: CostContext, layout: Layout) -> CostContext:
-    """The context with as many accelerators and sequences as the layout has."""
-    sequences = layout.mbs * layout.num_microbatches * layout.dp
-    return replace(
-        ctx,
-        num_accelerators=layout.num_ranks,
-        training=ctx.training.replace(global_batch_size=sequences),
-    )
+LOSSY = {(b, p): lossy_context(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
+"""Lossy contexts by attention backend and precision."""
 
 
-def inside(layout: Layout, num_tiers: int = 2) -> dict[str, list[float]]:
-    """Splits of a layout that lives in the innermost tier alone."""
-    sizes = {name: prod(getattr(layout, a) for a in atoms) for name, atoms in GROUPS.items()}
-    return {name: [float(size), *[1.0] * (num_tiers - 1)] for name, size in sizes.items()}
+# ---------------------------------------------------------------- small
 
 
-# ---------------------------------------------------------------- hypothesis
-
-DEGREES = st.sampled_from([1, 1, 2, 3, 4, 8])
-
-
-@st.composite
-def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
-    """Any layout whose every chunk has a layer; frameworks may forbid it."""
-    tp, pp = draw(DEGREES), draw(DEGREES)
-    vp = draw(st.integers(1, num_layers // pp)) if pp > 1 else 1
-    return Layout(
-        tp=tp,
-        cp=draw(DEGREES),
-        pp=pp,
-        dp_shard=draw(DEGREES),
-        dp_replicate=draw(DEGREES),
-        vp=vp,
-        mbs=draw(st.integers(1, 4)),
-        num_microbatches=draw(st.integers(1, 40)),
-        zero_stage=draw(st.integers(0, 3)),
-        sp=draw(st.booleans()) and tp > 1,
-        recompute=draw(st.sampled_from(RECOMPUTE)),
-        cp_kind=draw(st.sampled_from(CP_KINDS)),
-        overlap=draw(st.sampled_from(["none", "tp", "dp", "pp", "tp+dp", "dp+pp", "tp+dp+pp"])),
-    )
-
-
-@st.composite
-def placed(draw: st.DrawFn, num_tiers: int = 3) -> tuple[Layout, dict[str, list[float]]]:
-    """A layout and the splits of its groups when every prime of a degree takes any tier."""
-    layout = draw(layouts())
-    factors = {atom: [1.0] * num_tiers for atom in ATOMS}
-    for atom in ATOMS:
-        for prime in _primes(getattr(layout, atom)):
-            factors[atom][draw(st.integers(0, num_tiers - 1))] *= prime
-    return layout, {
-        name: np.prod([factors[atom] for atom in atoms], axis=0).tolist()
-        for name, atoms in GROUPS.items()
+def small_model(**changes: Any) -> Model:
+    """4 layers of 1024, 8 heads on 4 key/value heads, a gated MLP."""
+    sizes: dict[str, Any] = {
+        "num_layers": 4,
+        "hidden_size": 1024,
+        "ffn_hidden_size": 4096,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 32000,
+        "gated_mlp": True,
     }
+    return model(**(sizes | changes))
 
 
-def _primes(number: int) -> list[int]:
-    for prime in range(2, number + 1):
-        if number % prime == 0:
-            return [prime, *_primes(number // prime)]
-    return []
-
-
-def _with_figures(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: figure(value) if isinstance(value, float) else value for name, value in values.items()
+def small_accelerator(**changes: Any) -> Accelerator:
+    """100 TFLOP/s and 32 GB."""
+    matmuls = gemm(efficiency=0.8, k_half=64.0, tile_m=64.0, tile_n=64.0, overhead_seconds=2e-6)
+    lossy: dict[str, Any] = {
+        "peak_flops": {"bf16": 100e12},
+        "vector_flops": 10e12,
+        "hbm_bytes_per_second": 2e12,
+        "hbm_bytes": 32e9,
+        "num_multiprocessors": 100.0,
+        "l2_bytes": 40e6,
+        "hbm_efficiency": 0.9,
+        "sustained_fraction": 0.95,
+        "gemm": {"bf16": matmuls},
+        "attention": {"flash": attention(forward=0.6, backward=0.5, sequence_half=256.0)},
     }
+    return accelerator(**(lossy | changes))
+
+
+def small_fabric(tier: int, **changes: Any) -> Fabric:
+    """The fabric of a tier, counted from the inside; each is a fifth as fast as the last."""
+    lossy: dict[str, Any] = {
+        "name": f"link-{tier}",
+        "kind": "network" if tier else "scale-up",
+        "bytes_per_second": 200e9 / 5**tier,
+        "base_seconds": 8e-6,
+        "hop_seconds": 2e-6,
+        "ramp": 0.3,
+        "efficiency": 0.8,
+        "all_reduce_efficiency": 0.8 if tier else 1.0,
+        "all_to_all_efficiency": 0.7,
+        "p2p_efficiency": 0.75,
+    }
+    return fabric(**(lossy | changes))
+
+
+def small_topology(widths: Sequence[int] = (4, 4), **changes: Any) -> Topology:
+    """Tiers of these widths, each with its `small_fabric`."""
+    fabrics = [small_fabric(tier) for tier in range(len(widths))]
+    return topology(fabrics, widths, **({"accelerator": small_accelerator()} | changes))
+
+
+def small_software(coefficients: Mapping[str, float] | None = None, **changes: Any) -> Software:
+    """A framework that allows nearly everything, overlaps on."""
+    lossy_coefficients = {
+        "tp_overlap_fraction": 0.3,
+        "dp_overlap_fraction": 0.5,
+        "pp_overlap_fraction": 0.4,
+        "memory_bound_multiplier": 1.1,
+        "host_seconds_per_kernel": 2e-6,
+        "straggler_fraction_per_doubling": 0.004,
+        "step_overhead_seconds": 1e-3,
+        "allocator_fraction": 0.05,
+        **(coefficients or {}),
+    }
+    lossy: dict[str, Any] = {
+        "recompute": ("none",),
+        "overlap": ("tp", "dp", "pp"),
+        "runtime_bytes": 1e9,
+        "communicator_bytes": 1e8,
+        "fragile_fraction": 0.08,
+    }
+    return software(lossy_coefficients, **(lossy | changes))
+
+
+def small_training(**changes: Any) -> Training:
+    """Sequences of 2048 tokens, 16 of them a step."""
+    usual = {"sequence_length": 2048, "global_batch_size": 16, "attention": "auto"}
+    return training(**(usual | changes))
+
+
+def small_scenario(num_accelerators: int = 16, **changes: Any) -> Scenario:
+    """The small model on the small cluster."""
+    usual: dict[str, Any] = {
+        "num_accelerators": num_accelerators,
+        "model": small_model(),
+        "topology": small_topology(),
+        "training": small_training(),
+        "software": small_software(),
+    }
+    return scenario(**(usual | changes))
+
+
+def with_accelerator(scenario: Scenario, **changes: float) -> Scenario:
+    """The scenario with some figures of its accelerator changed."""
+    part = scenario.topology.accelerator.replace(**figures(changes))
+    return scenario.replace(topology=scenario.topology.replace(accelerator=part))
+
+
+# ---------------------------------------------------------------- shipped, planned
+
+
+@cache
+def shipped_software(name: str) -> Software:
+    return load(name, "software", Software)
+
+
+@cache
+def shipped_plan(name: str) -> Plan:
+    """The plan of a shipped scenario."""
+    return api.plan(api.load_scenario(name))
+
+
+def objective(scenario: Scenario) -> float:
+    """Step seconds of the best layout and placement."""
+    plan = api.plan(scenario, top_k=1)
+    assert plan.objective_seconds is not None
+    return plan.objective_seconds

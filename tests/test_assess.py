@@ -15,26 +15,23 @@ from planner.cost.memory import VERDICTS, verdict_index, worst_stage
 from planner.cost.pipeline import layers_by_stage
 from planner.cost.step import evaluate
 from planner.layout import GROUPS, Layout
+from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,
-    NO_LIMIT,
+    LOSSY,
     PEAK,
     accelerator,
     context,
     fabric,
-    inside,
     model,
-    of_job,
-    placed,
     scenario,
+    sized_for,
     software,
     topology,
     training,
-    worldly,
+    uniform_topology,
+    unlimited_topology,
 )
-
-WORLDLY = {(b, p): worldly(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
-backends = st.sampled_from(sorted(WORLDLY))
 
 TIME_KEYS = [
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "tp", "cp",
@@ -45,10 +42,10 @@ LAYOUT = Layout(tp=4, cp=2, pp=2, dp_shard=2, dp_replicate=2, num_microbatches=6
 
 
 @settings(deadline=None)
-@given(placed(), backends)
+@given(placed_layouts(), lossy_kinds)
 def test_mfu_is_at_most_hfu_is_at_most_one(row: Any, kind: tuple[str, str]) -> None:
     layout, split = row
-    ctx = of_job(WORLDLY[kind], layout)
+    ctx = sized_for(LOSSY[kind], layout)
     found = assess(ctx, layout, split)
     assert 0 < found.mfu <= found.hfu <= 1
     budget = found.step_seconds * layout.num_ranks * ctx.peak_flops
@@ -57,21 +54,20 @@ def test_mfu_is_at_most_hfu_is_at_most_one(row: Any, kind: tuple[str, str]) -> N
 
 
 @settings(deadline=None)
-@given(placed(num_tiers=2), st.sampled_from(BACKENDS))
+@given(placed_layouts(num_tiers=2), st.sampled_from(BACKENDS))
 def test_hfu_never_exceeds_one_where_nothing_is_lost(row: Any, attention: str) -> None:
     layout, split = row
-    silent = topology([fabric(bytes_per_second=NO_LIMIT)] * 2)
     toy = model(num_layers=11, num_key_value_heads=2)
-    ctx = context(topology=silent, model=toy, training=training(attention=attention))
-    found = assess(of_job(ctx, layout), layout, split)
+    ctx = context(topology=unlimited_topology(), model=toy, training=training(attention=attention))
+    found = assess(sized_for(ctx, layout), layout, split)
     assert found.mfu <= found.hfu <= 1 + 1e-9
 
 
 @settings(deadline=None)
-@given(placed(), backends)
+@given(placed_layouts(), lossy_kinds)
 def test_time_and_memory_are_the_formulas_in_plain_numbers(row: Any, kind: tuple[str, str]) -> None:
     layout, split = row
-    ctx = of_job(WORLDLY[kind], layout)
+    ctx = sized_for(LOSSY[kind], layout)
     found = assess(ctx, layout, split)
     assert list(found.time) == TIME_KEYS
     assert all(type(value) is float for value in found.time.values())
@@ -91,8 +87,8 @@ def test_time_and_memory_are_the_formulas_in_plain_numbers(row: Any, kind: tuple
 
 def test_ideal_accelerator_is_used_in_full() -> None:
     """Written scores aside, HFU counts QKᵀ a second time and MFU does not."""
-    ctx = of_job(context(), Layout(num_microbatches=8))
-    found = assess(ctx, Layout(num_microbatches=8), inside(Layout()))
+    ctx = sized_for(context(), Layout(num_microbatches=8))
+    found = assess(ctx, Layout(num_microbatches=8), innermost_splits(Layout()))
     assert found.hfu == pytest.approx(1.0)
     assert found.mfu == pytest.approx(
         model_flops(ctx) / float(executed_flops(ctx, Layout())), rel=1e-9
@@ -102,12 +98,14 @@ def test_ideal_accelerator_is_used_in_full() -> None:
 
 def test_fp8_utilisation_is_printed_against_bf16_too() -> None:
     layout = Layout(num_microbatches=8)
-    ctx = of_job(context(training=training(precision="fp8")), layout)
-    found = assess(ctx, layout, inside(layout))
+    ctx = sized_for(context(training=training(precision="fp8")), layout)
+    found = assess(ctx, layout, innermost_splits(layout))
     assert found.mfu_bf16 == pytest.approx(2 * found.mfu)
     part = accelerator(peak_flops={"fp16": PEAK})
-    ctx = of_job(context(topology=topology(part=part), training=training(precision="fp16")), layout)
-    assert assess(ctx, layout, inside(layout)).mfu_bf16 is None
+    ctx = sized_for(
+        context(topology=topology(accelerator=part), training=training(precision="fp16")), layout
+    )
+    assert assess(ctx, layout, innermost_splits(layout)).mfu_bf16 is None
 
 
 # ---------------------------------------------------------------- memory by stage
@@ -135,25 +133,28 @@ def test_default_stages() -> None:
 
 
 def test_groups_of_one_are_left_out_and_the_rest_in_order() -> None:
-    ctx = of_job(context(), LAYOUT)
-    found = assess(ctx, LAYOUT, inside(LAYOUT)).groups
+    ctx = sized_for(context(), LAYOUT)
+    found = assess(ctx, LAYOUT, innermost_splits(LAYOUT)).groups
     assert list(found) == list(GROUPS)
     assert {name: group.members for name, group in found.items()} == {
         "tp": 4, "cp": 2, "shard": 4, "replicate": 2, "pp": 2,
     }  # fmt: skip
     some = Layout(tp=4, dp_shard=2, num_microbatches=6)
-    assert list(assess(of_job(context(), some), some, inside(some)).groups) == ["tp", "shard"]
+    assert list(assess(sized_for(context(), some), some, innermost_splits(some)).groups) == [
+        "tp",
+        "shard",
+    ]
     alone = Layout(num_microbatches=6)
-    assert assess(of_job(context(), alone), alone, inside(alone)).groups == {}
+    assert assess(sized_for(context(), alone), alone, innermost_splits(alone)).groups == {}
 
 
 def test_tensor_parallel_group_by_hand() -> None:
     """4 ranks, 6 micro-batches: 8 layers of 4 all-reduces over 64 tokens of 32 at 2 bytes."""
     layout = Layout(tp=4, num_microbatches=6)
     rate = 1e9
-    links = topology([fabric(bytes_per_second=rate, efficiency=0.5, all_reduce_efficiency=0.5)] * 2)
-    ctx = of_job(context(topology=links), layout)
-    found = assess(ctx, layout, inside(layout))
+    links = uniform_topology(bytes_per_second=rate, efficiency=0.5, all_reduce_efficiency=0.5)
+    ctx = sized_for(context(topology=links), layout)
+    found = assess(ctx, layout, innermost_splits(layout))
     group = found.groups["tp"]
     num_bytes = 6 * 8 * 4 * 2 * 0.75 * 64 * 32 * 2
     flops = float(executed_flops(ctx, layout)) / 4
@@ -176,8 +177,8 @@ def test_tensor_parallel_group_by_hand() -> None:
 def test_group_over_nodes_names_both_tiers() -> None:
     """2 in each of 2 nodes: every rank's NIC carries half of what NVLink does."""
     layout = Layout(dp_shard=4, num_microbatches=2, sp=False)
-    ctx = of_job(context(topology=topology([fabric(), fabric(bytes_per_second=0.1)])), layout)
-    split = inside(layout) | {"shard": [2.0, 2.0]}
+    ctx = sized_for(context(topology=topology([fabric(), fabric(bytes_per_second=0.1)])), layout)
+    split = innermost_splits(layout) | {"shard": [2.0, 2.0]}
     group = assess(ctx, layout, split).groups["shard"]
     assert list(group.tiers) == ["tier0", "tier1"]
     assert group.tiers["tier1"]["bytes"] == pytest.approx(group.tiers["tier0"]["bytes"] / 2)
@@ -192,27 +193,29 @@ def test_group_over_nodes_names_both_tiers() -> None:
 )
 def test_wall_is_the_largest_of_three(rate: float, hop: float, wall: str) -> None:
     layout = Layout(tp=4, num_microbatches=2)
-    links = topology([fabric(bytes_per_second=rate, hop_seconds=hop)] * 2)
-    ctx = of_job(context(topology=links), layout)
-    assert assess(ctx, layout, inside(layout)).groups["tp"].wall == wall
+    links = uniform_topology(bytes_per_second=rate, hop_seconds=hop)
+    ctx = sized_for(context(topology=links), layout)
+    assert assess(ctx, layout, innermost_splits(layout)).groups["tp"].wall == wall
 
 
 def test_hidden_traffic_raises_the_exposed_intensity() -> None:
     """Three quarters of a boundary's sends hide: four times the FLOPs per exposed byte."""
     layout = Layout(pp=2, num_microbatches=4, overlap="pp")
-    ctx = of_job(context(software=software({"pp_overlap_fraction": 0.75})), layout)
-    group = assess(ctx, layout, inside(layout)).groups["pp"]
+    ctx = sized_for(context(software=software({"pp_overlap_fraction": 0.75})), layout)
+    group = assess(ctx, layout, innermost_splits(layout)).groups["pp"]
     assert group.exposed_seconds == pytest.approx(group.busy_seconds / 4)
     assert group.intensity is not None
     assert group.exposed_intensity == pytest.approx(4 * group.intensity)
-    all_hidden = of_job(context(software=software({"pp_overlap_fraction": 1.0})), layout)
-    assert assess(all_hidden, layout, inside(layout)).groups["pp"].exposed_intensity is None
+    all_hidden = sized_for(context(software=software({"pp_overlap_fraction": 1.0})), layout)
+    assert (
+        assess(all_hidden, layout, innermost_splits(layout)).groups["pp"].exposed_intensity is None
+    )
 
 
 def test_shards_and_replicas_share_the_exposed_seconds() -> None:
     layout = Layout(dp_shard=4, dp_replicate=2, num_microbatches=4)
-    ctx = of_job(context(), layout)
-    found = assess(ctx, layout, inside(layout))
+    ctx = sized_for(context(), layout)
+    found = assess(ctx, layout, innermost_splits(layout))
     shard, replicate = found.groups["shard"], found.groups["replicate"]
     assert shard.exposed_seconds + replicate.exposed_seconds == pytest.approx(found.time["dp"])
     assert shard.exposed_seconds / replicate.exposed_seconds == pytest.approx(
@@ -221,10 +224,10 @@ def test_shards_and_replicas_share_the_exposed_seconds() -> None:
 
 
 @settings(deadline=None)
-@given(placed(), backends)
+@given(placed_layouts(), lossy_kinds)
 def test_groups_are_whatever_the_layout(row: Any, kind: tuple[str, str]) -> None:
     layout, split = row
-    ctx = of_job(WORLDLY[kind], layout)
+    ctx = sized_for(LOSSY[kind], layout)
     found = assess(ctx, layout, split)
     for name, group in found.groups.items():
         assert group.members == round(float(np.prod(split[name])))
@@ -264,8 +267,8 @@ def test_economics_without_tokens_or_price() -> None:
 
 
 def test_place_changes_time_and_not_memory() -> None:
-    ctx = of_job(context(topology=topology([fabric(), fabric(bytes_per_second=0.01)])), LAYOUT)
-    near = assess(ctx, LAYOUT, inside(LAYOUT))
-    far = assess(ctx, LAYOUT, inside(LAYOUT) | {"tp": [2.0, 2.0]})
+    ctx = sized_for(context(topology=topology([fabric(), fabric(bytes_per_second=0.01)])), LAYOUT)
+    near = assess(ctx, LAYOUT, innermost_splits(LAYOUT))
+    far = assess(ctx, LAYOUT, innermost_splits(LAYOUT) | {"tp": [2.0, 2.0]})
     assert far.step_seconds > near.step_seconds
     assert far.memory == near.memory

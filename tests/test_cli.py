@@ -149,7 +149,7 @@ def test_out_that_cannot_be_written(planned, tmp_path):
         (["plan", SMALL, "--set", "training"], "KEY=VALUE"),
         (["plan", SMALL, "--set", "training.sequence_lenght=1"], "did you mean"),
         (["plan", SMALL, "--set", "num_accelerators=-4"], "num_accelerators"),
-        (["plan", SMALL, "--set", "num_accelerators=999999999"], "dgx-h100"),
+        (["plan", SMALL, "--set", "num_accelerators=999999"], "dgx-h100"),
         (["plan", SMALL, "--top", "0"], "--top"),
         (["plan", SMALL, "--top", "many"], "--top"),
         (["plan", SMALL, "--time-limit", "0"], "--time-limit"),
@@ -193,7 +193,7 @@ def test_evaluate_exit_codes_follow_the_verdict():
 
 def test_evaluate_json():
     document = json.loads(run("evaluate", SMALL, "--layout", FITS, "--json").stdout)
-    assert document["status"] == "evaluated"
+    assert document["status"] == "feasible"
     assert document["layout"]["tp"] == 2
     assert sum(document["time"].values()) == pytest.approx(document["step_seconds"], rel=1e-9)
 
@@ -231,7 +231,7 @@ def test_evaluate_many_exits_1_when_none_fits(tmp_path):
     ("text", "said"),
     [
         ("", "empty"),
-        ("tp,ppp\n1,2\n", ":2: ppp: no such layout key"),
+        ("tp,ppp\n1,2\n", ":1: ppp: no such layout key"),
         ("tp\n1\nmany\n", ":3: tp"),
         ("tp,tp\n1,2\n", "twice"),
         ("tp,\n1,2\n", "no name"),
@@ -352,3 +352,54 @@ def test_colours_only_on_terminals(planned, monkeypatch):
     ).stdout  # fmt: skip
     assert "\x1b" not in plain
     assert not re.search(r"\x1b\[(3|9)\d", forced)  # bold may be, colours not
+
+
+# ---------------------------------------------------------------- what users type in anger
+
+
+def test_paths_after_set_are_sought_in_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    scenario = "model: llama3-8b\ntopology: dgx-h100\nnum_accelerators: 8\ntraining: {\n"
+    scenario += (
+        "  sequence_length: 8192, global_batch_size: 128, precision: bf16, optimizer: adam}\n"
+    )
+    (tmp_path / "sub" / "s.yaml").write_text(scenario)
+    (tmp_path / "sub" / "t.yaml").write_text("name: the wrong one\n")
+    (tmp_path / "t.yaml").write_text("name: the right one\n")
+    monkeypatch.chdir(tmp_path)
+    assert "t.yaml" in (said := fails(run("plan", "sub/s.yaml", "--set", "topology=./t.yaml")))
+    assert "sub/t.yaml" not in said
+
+
+def test_a_key_is_set_once():
+    said = fails(run("plan", SMALL, "--set", "search.tp=2", "--set", "search.tp=4"))
+    assert "search.tp is set twice" in said
+
+
+def test_absurd_numbers_are_answered_at_once():
+    start = time.monotonic()
+    assert "nearest legal: mbs=" in fails(run("evaluate", SMALL, "--layout", "mbs=999999999"))
+    assert "<= 1024" in fails(run("plan", SMALL, "--set", "model.num_layers=1000000000000"))
+    assert time.monotonic() - start < 5
+
+
+def test_other_versions_of_yaml_are_refused(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("%YAML 1.1\n---\nmodel: llama3-8b\n")
+    assert ":1:1: " in fails(run("plan", path))
+
+
+@pytest.mark.parametrize("text", ['tp,"pp\n8,1\n4,2\n', "tp,pp\n", "tp,pp,foo\n8,4,\n"])
+def test_layout_tables_are_read_whole_or_refused(tmp_path, text):
+    path = tmp_path / "layouts.csv"
+    path.write_text(text)
+    assert "layouts.csv" in fails(run("evaluate", SMALL, "--layouts", path))
+
+
+@pytest.mark.parametrize("shell", ["{} >&-", "{} >/dev/full", "PYTHONIOENCODING=latin-1 {}"])
+def test_outputs_that_cannot_take_it_end_without_a_traceback(shell):
+    command = f"{sys.executable} -c 'from planner.cli import main; main()' evaluate {SMALL}"
+    command += " --layout tp=2"
+    done = subprocess.run(["bash", "-c", shell.format(command)], capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 2)

@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("cost", "planfile", "ranks", "ingest"),
     ("assess", "search", "evidence", "report", "export"),
+    ("planning",),
     ("advise", "sweep"),
     ("api",),
     ("cli",),

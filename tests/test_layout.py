@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layout import ATOMS, CP_KINDS, GROUPS, RECOMPUTE, Layout, LayoutTable
-from tests.scenarios import layouts
+from tests.oracles import layouts
 
 LAYOUT = Layout(
     tp=8,

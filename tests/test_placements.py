@@ -1,7 +1,6 @@
 """What plans rest on: better hardware is never worse, and groups live where the costs put them."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -10,32 +9,25 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.layout import ATOMS, Layout
-from planner.planfile import Plan
+from planner.layout import ATOMS
 from planner.problem.scenario import Scenario, Search
 from planner.search.given import given_layout
-from tests import small
-
-FOUR_D = ("llama3-70b-4d-h100x1024", "llama3-405b-4d-h100x16384")
-
-
-@cache
-def shipped_plan(name: str) -> Plan:
-    return api.plan(api.load_scenario(name))
-
-
-def objective(scenario: Scenario) -> float:
-    plan = api.plan(scenario, top_k=1)
-    assert plan.objective_seconds is not None
-    return plan.objective_seconds
-
-
-def plain_least(scenario: Scenario, layout: Layout) -> float:
-    """Least step of a layout over every placement, one by one."""
-    ctx = CostContext.of(scenario)
-    rows = small.all_placements(layout.degrees(), scenario.topology.widths)
-    return min(small.plain_step(ctx, layout, row) for row in rows)
-
+from tests.oracles import all_placements, plain_least_step, plain_step
+from tests.scenarios import (
+    SHIPPED_4D,
+    figure,
+    objective,
+    shipped_plan,
+    shipped_software,
+    small_accelerator,
+    small_fabric,
+    small_model,
+    small_scenario,
+    small_software,
+    small_training,
+    topology,
+    with_accelerator,
+)
 
 # --- better hardware is never worse ---------------------------------------------------------------
 
@@ -45,20 +37,23 @@ CLUSTERS = (((4, 4), 16), ((6, 4), 24), ((2, 2, 3), 12), ((72, 2), 72), ((2, 3, 
 @st.composite
 def random_scenarios(draw: st.DrawFn) -> Scenario:
     widths, num = draw(st.sampled_from(CLUSTERS))
-    rates = [draw(st.floats(1e9, 400e9)) for _ in widths]
-    part = small.accelerator(hbm_bytes=small.figure(draw(st.sampled_from([2.5e9, 4e9, 80e9]))))
+    fabrics = [
+        small_fabric(tier, bytes_per_second=draw(st.floats(1e9, 400e9)))
+        for tier in range(len(widths))
+    ]
+    part = small_accelerator(hbm_bytes=draw(st.sampled_from([2.5e9, 4e9, 80e9])))
     heads = 12 if num % 3 == 0 else 8
-    return small.scenario(
+    return small_scenario(
         num,
-        topology=small.topology(widths, rates, part),
-        model=small.model(
+        topology=topology(fabrics, widths, accelerator=part),
+        model=small_model(
             num_attention_heads=heads, num_key_value_heads=heads, hidden_size=128 * heads,
             ffn_hidden_size=384 * heads,
         ),
-        training=small.training(
+        training=small_training(
             sequence_length=draw(st.sampled_from([480, 3840])), global_batch_size=2 * num
         ),
-        software=small.software(
+        software=small_software(
             zero_stages=draw(st.sampled_from([(0, 1), (1, 3)])),
             recompute=("none", "full"),
             overlap=draw(st.sampled_from([(), ("dp",), ("tp", "dp", "pp")])),
@@ -72,22 +67,16 @@ def with_tier(scenario: Scenario, number: int, **changes: Any) -> Scenario:
     return scenario.replace(topology=scenario.topology.replace(tiers=tuple(tiers)))
 
 
-def with_part(scenario: Scenario, **changes: float) -> Scenario:
-    figures = {name: small.figure(value) for name, value in changes.items()}
-    part = scenario.topology.accelerator.replace(**figures)
-    return scenario.replace(topology=scenario.topology.replace(accelerator=part))
-
-
 def improved(scenario: Scenario, what: str, number: int, factor: float) -> Scenario:
     """The scenario with one figure of the hardware better by a factor."""
     part, tier = scenario.topology.accelerator, scenario.topology.tiers[number]
     fabric = tier.fabric
     if what == "bandwidth":
-        return with_tier(scenario, number, bandwidth=small.figure(tier.bytes_per_second * factor))
+        return with_tier(scenario, number, bandwidth=figure(tier.bytes_per_second * factor))
     if what in ("hop_seconds", "base_seconds"):
-        better = fabric.replace(**{what: small.figure(getattr(fabric, what) / factor)})
+        better = fabric.replace(**{what: figure(getattr(fabric, what) / factor)})
         return with_tier(scenario, number, fabric=better)
-    return with_part(scenario, **{what: getattr(part, what) * factor})
+    return with_accelerator(scenario, **{what: getattr(part, what) * factor})
 
 
 BETTER = ("bandwidth", "hop_seconds", "base_seconds", "hbm_bytes", "hbm_bytes_per_second")
@@ -109,15 +98,15 @@ def test_better_hardware_never_makes_the_optimum_worse(
 
 
 def test_better_hardware_does_make_the_optimum_better_somewhere() -> None:
-    scenario = small.scenario(
-        16, software=small.software(overlap=()), search=Search(tp=(2,), pp=(2,))
+    scenario = small_scenario(
+        16, software=small_software(overlap=()), search=Search(tp=(2,), pp=(2,))
     )
     for what in ("bandwidth", "hop_seconds", "hbm_bytes_per_second"):
         for number in (0, 1):
             better = improved(scenario, what, number, 4.0)
             assert objective(better) < objective(scenario) * (1 - 1e-6), (what, number)
-    roomy = small.scenario(16)
-    assert objective(roomy) < objective(with_part(roomy, hbm_bytes=1.65e9)) * (1 - 1e-6)
+    roomy = small_scenario(16)
+    assert objective(roomy) < objective(with_accelerator(roomy, hbm_bytes=1.65e9)) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("hbm_bytes_per_second", [100e9, 150e9, 200e9])
@@ -125,27 +114,29 @@ def test_faster_memory_helps_where_one_matmul_hides_two_kinds_of_traffic(
     hbm_bytes_per_second: float,
 ) -> None:
     """Memory-bound matmuls with tp and ZeRO-3 traffic beside them, both far beyond what hides."""
-    scenario = small.scenario(
+    scenario = small_scenario(
         128,
-        topology=small.topology((128,), (6e9,)),
-        model=small.model(hidden_size=2048, ffn_hidden_size=8192),
-        training=small.training(sequence_length=256, global_batch_size=32),
-        software=small.software(
+        topology=topology(
+            [small_fabric(0, bytes_per_second=6e9)], (128,), accelerator=small_accelerator()
+        ),
+        model=small_model(hidden_size=2048, ffn_hidden_size=8192),
+        training=small_training(sequence_length=256, global_batch_size=32),
+        software=small_software(
             zero_stages=(3,),
             sequence_parallel="always",
-            coefficients=small.coefficients(tp_overlap_fraction=0.9, dp_overlap_fraction=0.9),
+            coefficients={"tp_overlap_fraction": 0.9, "dp_overlap_fraction": 0.9},
         ),
         search=Search(tp=(8,), cp=(1,), dp_shard=(16,), mbs=(1,)),
     )
-    slow = with_part(scenario, hbm_bytes_per_second=hbm_bytes_per_second)
-    fast = with_part(scenario, hbm_bytes_per_second=1.5 * hbm_bytes_per_second)
+    slow = with_accelerator(scenario, hbm_bytes_per_second=hbm_bytes_per_second)
+    fast = with_accelerator(scenario, hbm_bytes_per_second=1.5 * hbm_bytes_per_second)
     assert objective(fast) <= objective(slow) * (1 + 1e-9)
 
 
 # --- where groups live ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FOUR_D)
+@pytest.mark.parametrize("name", SHIPPED_4D)
 def test_tp_is_found_innermost_where_every_axis_is_in_use(name: str) -> None:
     plan = shipped_plan(name)
     assert plan.status == "optimal" and plan.layout is not None and plan.rank_order is not None
@@ -156,7 +147,7 @@ def test_tp_is_found_innermost_where_every_axis_is_in_use(name: str) -> None:
     assert plan.placement["tp"][innermost] == plan.layout["tp"]
 
 
-@pytest.mark.parametrize("name", FOUR_D)
+@pytest.mark.parametrize("name", SHIPPED_4D)
 def test_every_group_has_both_intensities_and_a_wall(name: str) -> None:
     plan = shipped_plan(name)
     assert set(plan.groups) == {"tp", "cp", "shard", "pp"}
@@ -172,7 +163,7 @@ def test_every_group_has_both_intensities_and_a_wall(name: str) -> None:
         assert all(tier["ridge"] > 0 for tier in group.tiers.values())
 
 
-@pytest.mark.parametrize("name", FOUR_D)
+@pytest.mark.parametrize("name", SHIPPED_4D)
 def test_every_pair_has_a_swap_and_none_gains(name: str) -> None:
     plan = shipped_plan(name)
     pairs = {frozenset(swap.atoms) for swap in plan.swaps}
@@ -208,7 +199,7 @@ def short_sequences(**search: Any) -> Scenario:
     }  # fmt: skip
     return scenario.replace(
         num_accelerators=64,
-        software=small.shipped_software("torchtitan"),
+        software=shipped_software("torchtitan"),
         training=scenario.training.replace(sequence_length=256, global_batch_size=64),
         search=Search(**(restrictions | search)),
     )
@@ -223,9 +214,9 @@ def test_tp_is_rightly_not_innermost_for_short_sequences_under_zero_3() -> None:
     # every placement that has tp inside, one by one, is far slower
     ctx = CostContext.of(scenario)
     layout = given_layout(ctx, plan.layout or {})
-    rows = small.all_placements(layout.degrees(), scenario.topology.widths)
-    inside = min(small.plain_step(ctx, layout, row) for row in rows if row[0][0] > 1)
-    assert plan.objective_seconds == pytest.approx(plain_least(scenario, layout), rel=1e-9)
+    rows = all_placements(layout.degrees(), scenario.topology.widths)
+    inside = min(plain_step(ctx, layout, row) for row in rows if row[0][0] > 1)
+    assert plan.objective_seconds == pytest.approx(plain_least_step(ctx, layout), rel=1e-9)
     assert inside > 1.2 * (plan.objective_seconds or 0)
 
 
@@ -233,23 +224,24 @@ def test_a_free_placement_beats_every_order_of_the_framework() -> None:
     free = api.plan(short_sequences())
     ordered = api.plan(short_sequences(orders="framework"))
     assert free.rank_order_name is None
-    assert ordered.rank_order_name in small.shipped_software("torchtitan").orders
+    assert ordered.rank_order_name in shipped_software("torchtitan").orders
     assert ordered.objective_seconds is not None and free.objective_seconds is not None
     assert ordered.objective_seconds > 1.2 * free.objective_seconds
 
 
-@pytest.mark.parametrize("name", FOUR_D)
+@pytest.mark.parametrize("name", SHIPPED_4D)
 def test_the_plan_says_what_a_rank_file_of_ones_own_would_gain(name: str) -> None:
     plan, scenario = shipped_plan(name), api.load_scenario(name)
-    layout = replace(given_layout(CostContext.of(scenario), plan.layout or {}), stage_layers=None)
+    ctx = CostContext.of(scenario)
+    layout = replace(given_layout(ctx, plan.layout or {}), stage_layers=None)
     assert plan.step_seconds is not None
-    gain = plan.step_seconds / plain_least(scenario, layout) - 1
+    gain = plan.step_seconds / plain_least_step(ctx, layout) - 1
     assert plan.rank_order_name is not None
     assert plan.custom_order_gain_fraction == pytest.approx(gain, abs=1e-9)
 
 
 def test_ties_go_to_an_order_of_the_framework() -> None:
-    scenario = small.scenario(16, search=Search(tie_fraction=0.0))
+    scenario = small_scenario(16, search=Search(tie_fraction=0.0))
     tied = api.plan(scenario.replace(search=Search(tie_fraction=0.2)))
     exact = api.plan(scenario)
     assert exact.objective_seconds == tied.objective_seconds == exact.step_seconds

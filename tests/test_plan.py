@@ -13,7 +13,14 @@ from planner.errors import InputError
 from planner.layout import ATOMS
 from planner.planfile import SCHEMA_VERSION, Plan
 from planner.problem.scenario import Scenario, Search, inputs_sha256
-from tests import small
+from tests.oracles import rank_coordinates, rank_factors
+from tests.scenarios import (
+    small_accelerator,
+    small_scenario,
+    small_software,
+    small_topology,
+    small_training,
+)
 
 SHIPPED = ("llama3-8b-h100x8", "llama3-70b-4d-h100x1024", "llama3-405b-4d-h100x16384")
 SCENARIOS = (*SHIPPED, "tiny", "nodes of 6", "replicas", "own order", "one")
@@ -49,23 +56,23 @@ def scenario_named(name: str) -> Scenario:
     if name in SHIPPED:
         return api.load_scenario(name)
     return {
-        "tiny": small.scenario(16),
-        "nodes of 6": small.scenario(
-            24, topology=small.topology((6, 4)), training=small.training(global_batch_size=48),
+        "tiny": small_scenario(16),
+        "nodes of 6": small_scenario(
+            24, topology=small_topology((6, 4)), training=small_training(global_batch_size=48),
             search=Search(tp=(2, 4), pp=(2, 4), tie_fraction=0.0),
         ),
-        "replicas": small.scenario(
-            72, topology=small.topology((72, 2)), training=small.training(global_batch_size=72),
-            software=small.software(zero_stages=(3,)),
+        "replicas": small_scenario(
+            72, topology=small_topology((72, 2)), training=small_training(global_batch_size=72),
+            software=small_software(zero_stages=(3,)),
             search=Search(dp_replicate=(3, 9), cp=(1, 2)),
         ),
         # weights outweigh activations: the shards go inside, which no framework order does
-        "own order": small.scenario(
-            16, training=small.training(sequence_length=64),
-            software=small.software(zero_stages=(3,)),
+        "own order": small_scenario(
+            16, training=small_training(sequence_length=64),
+            software=small_software(zero_stages=(3,)),
             search=Search(tp=(2,), pp=(2,), dp_replicate=(1,), tie_fraction=0.0),
         ),
-        "one": small.scenario(1),
+        "one": small_scenario(1),
     }[name]  # fmt: skip
 
 
@@ -76,8 +83,8 @@ def planned(name: str) -> Plan:
 
 @cache
 def infeasible() -> Plan:
-    part = small.accelerator(hbm_bytes=small.figure(1.05e9))
-    return api.plan(small.scenario(16, topology=small.topology(part=part)))
+    part = small_accelerator(hbm_bytes=1.05e9)
+    return api.plan(small_scenario(16, topology=small_topology(accelerator=part)))
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -164,7 +171,7 @@ def test_a_plan_read_from_json_is_the_same_value() -> None:
 
 
 def test_infeasible_and_evaluated_round_trip() -> None:
-    for plan in (infeasible(), api.evaluate(small.scenario(16), "tp=2,pp=2")):
+    for plan in (infeasible(), api.evaluate(small_scenario(16), "tp=2,pp=2")):
         assert Plan.from_document(plan.to_document()) == plan
         assert as_json(Plan.from_document(as_json(plan))) == as_json(plan)
 
@@ -285,8 +292,8 @@ def test_groups_add_up(name: str) -> None:
 
 
 def test_days_hours_and_cost() -> None:
-    scenario = small.scenario(
-        16, training=small.training(total_tokens=3e9), price_per_accelerator_hour=2.5
+    scenario = small_scenario(
+        16, training=small_training(total_tokens=3e9), price_per_accelerator_hour=2.5
     )
     plan = api.plan(scenario)
     assert plan.step_seconds is not None
@@ -312,9 +319,9 @@ def test_rank_order_gives_the_placement(name: str) -> None:
         degrees[atom] *= factor
     assert plan.layout is not None
     assert all(degrees[atom] == plan.layout[atom] for atom in ATOMS)
-    ranks = small.rank_coordinates(order)
+    ranks = rank_coordinates(order)
     assert len({tuple(c.values()) for c in ranks}) == len(ranks) == prod(plan.fill.values())
-    assert small.rank_factors(order, list(plan.fill.values())) == {
+    assert rank_factors(order, list(plan.fill.values())) == {
         atom: list(factors.values()) for atom, factors in plan.placement.items()
     }
     widths = scenario_named(name).topology.widths

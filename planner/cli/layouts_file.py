@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from planner.errors import InputError
+from planner.errors import InputError, nearest_of
 
 ALLOWED = "a CSV file whose first line names layout keys, such as tp,pp,mbs"
 
@@ -24,15 +25,18 @@ def read_layouts(path: str) -> list[tuple[int, dict[str, str]]]:
         reason = getattr(error, "strerror", None) or "not text in UTF-8"
         raise InputError(f"cannot be read: {reason}", path=path, allowed=ALLOWED) from None
     try:
-        return list(_rows(csv.reader(io.StringIO(text, newline="")), path))
+        rows = list(_rows(csv.reader(io.StringIO(text, newline=""), strict=True), path))
     except csv.Error as error:
         raise InputError(f"not readable as CSV: {error}", path=path, allowed=ALLOWED) from None
+    if not rows:
+        raise InputError("no layouts under the column names", path=path, allowed=ALLOWED)
+    return rows
 
 
-def _rows(lines: Iterator[list[str]], path: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(lines: Any, path: str) -> Iterator[tuple[int, dict[str, str]]]:
     head: list[str] | None = None
-    number = 0
-    for number, cells in enumerate(lines, 1):
+    for cells in lines:
+        number = lines.line_num
         cells = [cell.strip() for cell in cells]
         if not any(cells):
             continue
@@ -50,8 +54,15 @@ def _rows(lines: Iterator[list[str]], path: str) -> Iterator[tuple[int, dict[str
 
 
 def _head(cells: list[str], path: str, number: int) -> list[str]:
+    from planner.search.given import KEYS
+
     for position, key in enumerate(cells):
         if not key or key in cells[:position]:
             reason = f"the column '{key}' is given twice" if key else "a column has no name"
             raise InputError(reason, path=path, line=number, allowed=ALLOWED)
+        if key not in KEYS:
+            raise InputError(
+                "no such layout key", path=path, line=number, key=key, value=key,
+                allowed=", ".join(KEYS), nearest=nearest_of(key, KEYS),
+            )  # fmt: skip
     return cells

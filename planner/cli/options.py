@@ -34,6 +34,8 @@ def _assignments(
             raise click.BadParameter(
                 f"'{text}' is not KEY=VALUE, such as training.global_batch_size=512", ctx, param
             )
+        if key.strip() in overrides:
+            raise click.BadParameter(f"{key.strip()} is set twice", ctx, param)
         overrides[key.strip()] = value.strip()
     return overrides
 

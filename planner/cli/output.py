@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 REPORT_WIDTH = 100
+NARROWEST = 40  # columns; less is what a terminal says that knows no width
 
 
 def json_text(document: Any) -> str:
@@ -33,10 +34,10 @@ def print_report(report: RenderableType) -> None:
     from planner.report.pieces import console, plain_text
 
     terminal = console(sys.stdout)
-    if terminal.is_terminal:
+    if terminal.is_terminal and terminal.width >= NARROWEST:
         terminal.print(report)
     else:
-        click.echo(plain_text(report, terminal.width), nl=False)
+        click.echo(plain_text(report, max(terminal.width, NARROWEST)), nl=False)
 
 
 def show(document: Any, report: RenderableType, as_json: bool) -> None:

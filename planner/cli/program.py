@@ -5,6 +5,7 @@ Nothing here imports more than click and the exceptions: `planner --help` must b
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ class Program(click.Group):
     ) -> NoReturn:
         """Run and exit: 0 done, 1 no layout fits (or cannot be expressed), 2 bad input."""
         extra["standalone_mode"] = False
+        _say_what_can_be_said()
         try:
             result = super().main(args, prog_name or "planner", **extra)
             sys.stdout.flush()
@@ -42,6 +44,9 @@ class Program(click.Group):
         except BrokenPipeError:
             _drop_output()
             code = NO_LAYOUT
+        except OSError as error:
+            code = _fail(f"output or input failed: {error.strerror or error}", BAD_INPUT)
+            _drop_output()
         sys.exit(code)
 
     def resolve_command(
@@ -80,6 +85,16 @@ def _usage(error: click.UsageError) -> str:
 def _fail(message: str, code: int) -> int:
     click.echo(f"planner: error: {one_paragraph(message)}", err=True)
     return code
+
+
+def _say_what_can_be_said() -> None:
+    """Let signs that the terminal's encoding lacks be replaced, and nothing be a stream."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:

@@ -324,7 +324,9 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
     )
     if tp * cp * pp * dp != run.n_gpus:
         raise UnscorableError("tp·cp·pp·dp differs from n_gpus")
-    vp = 1 if pp == 1 else _known(run.vp, "vp")
+    vp = 1 if pp == 1 and run.vp is None else _known(run.vp, "vp")
+    if vp > 1 and pp == 1:
+        raise UnscorableError("virtual stages without a pipeline")
     if run.recompute is None:
         raise UnscorableError("recompute unknown")
     recompute = RECOMPUTES.get(run.recompute.casefold())

@@ -5,12 +5,28 @@
 
 from __future__ import annotations
 
-from planner.errors import UnknownNameError, nearest_of
+import json
+from collections.abc import Callable
+
+from planner.errors import ExportError, UnknownNameError, nearest_of
 from planner.export.megatron import export_megatron
 from planner.planfile import Plan
 
-TARGETS = {"megatron": "arguments of Megatron-LM (megatron-core 0.19.2) as a bash array"}
+TARGETS = {
+    "json": "the plan file itself, plan.json",
+    "megatron": "arguments of Megatron-LM (megatron-core 0.19.2) as a bash array",
+}
 """Target name to what it writes."""
+
+
+def _plan_file(plan: Plan) -> dict[str, str]:
+    return {"plan.json": json.dumps(plan.to_document(), indent=2, allow_nan=False) + "\n"}
+
+
+EXPORTS: dict[str, Callable[[Plan], dict[str, str]]] = {
+    "json": _plan_file,
+    "megatron": export_megatron,
+}
 
 
 def export_plan(plan: Plan, target: str) -> dict[str, str]:
@@ -25,4 +41,10 @@ def export_plan(plan: Plan, target: str) -> dict[str, str]:
             f"unknown target '{target}'", key="--target", value=target,
             allowed=", ".join(TARGETS), nearest=nearest_of(target, TARGETS),
         )  # fmt: skip
-    return export_megatron(plan)
+    if plan.layout is None:
+        raise ExportError("there is no layout to export: the plan holds only why none was found")
+    if plan.memory is not None and plan.memory.verdict == "no":
+        raise ExportError(
+            "the layout does not fit in memory: nothing is written; evaluate or plan one that does"
+        )
+    return EXPORTS[target](plan)

@@ -87,6 +87,21 @@ class Accelerator(Strict):
         return peaks
 
     @model_validator(mode="after")
+    def _lower_precision_is_no_slower(self) -> "Accelerator":
+        sixteen = max(
+            (self.peak_flops[p] for p in ("bf16", "fp16") if p in self.peak_flops), default=0
+        )
+        for precision in ("fp8", "fp4"):
+            if precision in self.peak_flops and self.peak_flops[precision] < sixteen:
+                raise InputError(
+                    f"the {precision} peak is below the 16-bit one",
+                    key=f"peak.{precision}.value",
+                    allowed=f"at least {format_quantity(sixteen, 'FLOP/s')}; leave it out if the "
+                    "part has no such units",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _gemm_has_peaks(self) -> "Accelerator":
         for precision in self.gemm:
             if precision not in self.peak_flops:
@@ -108,21 +123,40 @@ def _folded(name: str) -> str:
 
 @cache
 def _shipped_peaks(folded_names: tuple[str, ...]) -> dict[str, float]:
-    """Return the dense peaks of the shipped part that has one of the names, else nothing.
+    """Return the dense peaks of the shipped part that the names mean, else nothing.
 
-    Most files are ruled out by their text: reading all as YAML would take most of a second.
+    A part is meant by one of its names, else by the longest of its names that is part of a given
+    one ("NVIDIA H100 SXM5"). Files are read as text first: all of them as YAML would take most of
+    a second.
     """
-    own_first = sorted(names("accelerator"), key=lambda part: _folded(part) not in folded_names)
-    for part in own_first:
-        path = resolve("accelerator", part)
-        text = _folded(path.read_text("utf-8"))
-        if not any(name in text for name in folded_names if name):
-            continue
-        raw = read(path).plain()
-        known = {_folded(name) for name in (raw["name"], *raw.get("aliases", ()))}
-        if known & set(folded_names):
-            return {
-                precision: parse_quantity(peak["value"], "FLOP/s")
-                for precision, peak in raw["peak"].items()
-            }
-    return {}
+    best, peaks = 0, {}
+    for part in names("accelerator"):
+        text = resolve("accelerator", part).read_text("utf-8")
+        known = {_folded(name) for name in _names_of(text)}
+        met = [
+            len(name) + 1000 * (name == given)
+            for name in known
+            for given in folded_names
+            if len(name) >= SHORTEST_NAME and name in given
+        ]
+        if met and max(met) > best:
+            best, peaks = max(met), _peaks_of(part)
+    return peaks
+
+
+SHORTEST_NAME = 4
+"""Letters and digits below which a part's name says too little to be found inside another."""
+
+
+def _names_of(text: str) -> list[str]:
+    """The name and aliases in a shipped accelerator's text."""
+    lines = re.findall(r"^(?:name|aliases):.*$", text, re.MULTILINE)
+    return [word for line in lines for word in re.split(r"[\[\],\"']|^\w+:", line) if word.strip()]
+
+
+def _peaks_of(part: str) -> dict[str, float]:
+    raw = read(resolve("accelerator", part)).plain()
+    return {
+        precision: parse_quantity(peak["value"], "FLOP/s")
+        for precision, peak in raw["peak"].items()
+    }

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from planner.errors import InputError, UnsupportedError
 from planner.files import Strict
-from planner.problem.quantities import Count, CountOrZero, Positive
+from planner.problem.quantities import Count, CountOrZero, Layers, Positive
 
 
 class MoE(Strict):
@@ -49,7 +49,7 @@ class Model(Strict):
 
     name: str
     source: str
-    num_layers: Count
+    num_layers: Layers
     hidden_size: Count
     ffn_hidden_size: Count
     num_attention_heads: Count

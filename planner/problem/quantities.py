@@ -202,8 +202,12 @@ class Sourced(Quantity):
 
 
 MAX_COUNT = 10**12  # far beyond any job, small enough that products stay finite floats
+MAX_ACCELERATORS = 2**24  # more than exist; rank tables and layouts stay in memory
+MAX_LAYERS = 1024
 
 Count = Annotated[int, Ge(1), Le(MAX_COUNT)]
+Accelerators = Annotated[int, Ge(1), Le(MAX_ACCELERATORS)]
+Layers = Annotated[int, Ge(1), Le(MAX_LAYERS)]
 CountOrZero = Annotated[int, Ge(0), Le(MAX_COUNT)]
 
 Bytes = Annotated[Figure, Sourced("B", above=0)]

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Lt, MinLen
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
+from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
 from planner.problem.model import Model
-from planner.problem.quantities import Count, Quantity
+from planner.problem.quantities import Accelerators, Count, Quantity
 from planner.problem.software import ContextParallelKind, Recompute, Schedule, Software, ZeroStage
 from planner.problem.topology import Topology
 from planner.problem.training import Training
@@ -22,12 +23,21 @@ DEFAULT_SOFTWARE = "megatron-core"
 _Item = TypeVar("_Item")
 
 
-def _one_or_more(value: object) -> object:
-    return value if isinstance(value, tuple) or value is None else (value,)
+class _OneOrMore:
+    """A list of choices, or one choice for a list of itself; the JSON Schema says both."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        def listed(value: object) -> object:
+            return value if isinstance(value, tuple) or value is None else (value,)
+
+        return core_schema.no_info_before_validator_function(listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        found: dict[str, Any] = handler(schema)
+        return {"anyOf": [*found["anyOf"], found["anyOf"][0]["items"]]}
 
 
-# What a choice is restricted to: a list, or one value for itself.
-Choices = Annotated[Annotated[tuple[_Item, ...], MinLen(1)] | None, BeforeValidator(_one_or_more)]
+Choices = Annotated[Annotated[tuple[_Item, ...], MinLen(1)] | None, _OneOrMore()]
 
 
 class Search(Strict):
@@ -41,6 +51,7 @@ class Search(Strict):
     dp_replicate: Choices[Count] = None
     vp: Choices[Count] = None
     mbs: Choices[Count] = None
+    num_microbatches: Choices[Count] = None
     zero_stage: Choices[ZeroStage] = None
     recompute: Choices[Recompute] = None
     sp: Choices[bool] = None
@@ -56,7 +67,7 @@ class Scenario(Strict):
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]
-    num_accelerators: Count
+    num_accelerators: Accelerators
     training: Training
     software: Annotated[Software, Reference("software")] = Field(
         default_factory=lambda: load(DEFAULT_SOFTWARE, "software", Software)

@@ -48,9 +48,7 @@ def layouts(ctx: CostContext, search: Search) -> tuple[LayoutTable, Counter[str]
     growth.add(
         "mbs", lambda row: (1,) if batch % row[0] else divisors(batch // row[0]), ("dp_shard",)
     )
-    growth.set(
-        "num_microbatches", batch // (growth.table.mbs * growth.table.dp_shard), restrict=False
-    )
+    growth.set("num_microbatches", batch // (growth.table.mbs * growth.table.dp_shard))
     growth.judge("num_microbatches", "dp")
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
     growth.restrict_schedule()

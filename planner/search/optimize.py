@@ -25,7 +25,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.search.assign import Candidates, SolverError, assign
+from planner.search.assign import Candidates, SolverError, assign, tie_ranks
 from planner.search.placement import MAX_BLOCK_ROWS, IntArray, SideConstraints
 from planner.search.protocol import Counts, Row, SearchProblem, SearchResult, Status
 from planner.search.rows import blocks, framework_rows, order_rows, outside_rows, unplaceable
@@ -36,6 +36,7 @@ __all__ = [
     "SearchProblem",
     "SearchResult",
     "SideConstraints",
+    "best_placement",
     "search",
 ]
 
@@ -224,6 +225,41 @@ def _choose(
         for row in (found.row, found.least_row)
     )
     return best, least
+
+
+def best_placement(
+    problem: SearchProblem,
+    shape: int,
+    tie_fraction: float = 0.0,
+    constraints: SideConstraints | None = None,
+) -> tuple[Row, float] | None:
+    """One layout's placement by the tie rule, and its least step; None where none is allowed.
+
+    Every placement over every fill is costed, so both are exact.
+    """
+    rules = constraints or SideConstraints()
+    found = [block for block in blocks(problem, shape, rules) if len(block)]
+    if not found:
+        return None
+    rows = np.concatenate(found)
+    shapes = np.full(len(rows), shape)
+    framework = framework_rows(problem, shapes, rows) >= 0
+    if rules.orders == "framework":
+        rows, shapes, framework = rows[framework], shapes[framework], framework[framework]
+    seconds = np.asarray(problem.score_rows(shapes, rows), dtype=np.float64)
+    if not len(rows) or not np.isfinite(seconds).any():
+        return None
+    least = float(seconds.min())
+    tied = np.flatnonzero(seconds <= least * (1.0 + tie_fraction))
+    candidates = Candidates(
+        step_seconds=seconds[tied],
+        framework=framework[tied],
+        slow_byte_seconds=problem.slow_byte_seconds(shapes[tied], rows[tied]),
+        degrees_sum=problem.degrees_sum(shapes[tied]),
+        forbidden={},
+    )
+    chosen = tied[np.argmin(tie_ranks(candidates))]
+    return _row(problem, shape, rows[chosen], float(seconds[chosen])), least
 
 
 def _row(problem: SearchProblem, shape: int, placement: IntArray, seconds: float) -> Row:

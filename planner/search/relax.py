@@ -105,7 +105,7 @@ def _changes(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:
             yield {f"search.{name}": default}, scenario.replace(search=relaxed)
     free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
     if search != free:
-        yield {"search": None}, scenario.replace(search=free)
+        yield {"search": {}}, scenario.replace(search=free)
 
 
 def _more_accelerators(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:

@@ -284,6 +284,10 @@ def check(ctx: CostContext, layout: Layout) -> None:
         )
 
 
+MOST_TRIED = 4096
+"""Values tried for a hint, so that an absurd one is answered at once."""
+
+
 def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tuple[str, ...]:
     """The nearest smaller and greater values of `key` that keep `rule`, others unchanged."""
     now = getattr(layout, key)
@@ -293,8 +297,8 @@ def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tu
     def kept(value: int) -> bool:
         return bool(np.all(rule.holds(ctx, _changed(ctx, layout, key, value))))
 
-    most = max(2 * now, 8)
-    below = next((v for v in range(now - 1, 0, -1) if kept(v)), None)
+    most = min(max(2 * now, 8), MOST_TRIED)
+    below = next((v for v in range(min(now - 1, MOST_TRIED), 0, -1) if kept(v)), None)
     above = next((v for v in range(now + 1, most + 1) if kept(v)), None)
     return tuple(f"{key}={v}" for v in (below, above) if v is not None)
 

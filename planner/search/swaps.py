@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from planner.cost.context import CostContext
 from planner.layout import ATOMS, Layout, LayoutTable
 from planner.search.dense import DenseProblem
-from planner.search.placement import fills, placement_blocks
 
 IntArray = NDArray[np.int64]
 
@@ -32,18 +31,6 @@ def swapped(placement: IntArray, a: int, b: int) -> IntArray:
         result[inner, tier], result[outer, tier] = factor, size // factor
         left //= factor
     return result
-
-
-def least_step(ctx: CostContext, layout: Layout) -> float:
-    """Seconds of the layout's step in its best placement, over every fill."""
-    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
-    best = [
-        float(problem.score_rows(np.zeros(len(block), dtype=np.int64), block).min())
-        for fill in fills(problem.widths, layout.num_ranks)
-        for block in placement_blocks(layout.degrees(), fill)
-        if len(block)
-    ]
-    return min(best)
 
 
 def swap_costs(

@@ -21,6 +21,7 @@ from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, RECOMPUTE
 from tests.scenarios import (
     BACKENDS,
+    LOSSY,
     NO_LIMIT,
     PEAK,
     accelerator,
@@ -30,7 +31,6 @@ from tests.scenarios import (
     model,
     topology,
     training,
-    worldly,
 )
 
 RING, GATHER, A2A = (CP_KINDS.index(kind) for kind in ("ring", "all_gather", "a2a"))
@@ -46,7 +46,7 @@ def times(
 
 def on_part(train: dict[str, Any] | None = None, toy: Any = None, **changes: Any) -> CostContext:
     return context(
-        topology=topology(part=accelerator(**changes)),
+        topology=topology(accelerator=accelerator(**changes)),
         training=training(**(train or {})),
         model=toy or model(),
     )
@@ -255,7 +255,7 @@ keys = st.tuples(
 @settings(max_examples=25, deadline=None)
 @given(rows=st.lists(keys, min_size=1, max_size=8))
 def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int, ...]]) -> None:
-    ctx = CONTEXTS[backend, precision]
+    ctx = LOSSY[backend, precision]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     table = on_unique(lambda *unique: layer_times(ctx, *unique), *columns)
     for i, row in enumerate(rows):
@@ -264,9 +264,6 @@ def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int
             column = getattr(table, f.name)
             assert column.shape == (len(rows),) and column.dtype == np.float64
             assert column[i] == pytest.approx(float(getattr(one, f.name)), rel=1e-12), f.name
-
-
-CONTEXTS = {(b, p): worldly(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
 
 
 @dataclass(frozen=True)

@@ -67,21 +67,21 @@ def test_precision_sets_the_peak_and_the_bytes_of_matmuls(
 
 def test_fp4_values_carry_a_scale_for_each_sixteen() -> None:
     part = accelerator(peak_flops={"bf16": PEAK, "fp4": 4 * PEAK})
-    ctx = context(topology=topology(part=part), training=training(precision="nvfp4"))
+    ctx = context(topology=topology(accelerator=part), training=training(precision="nvfp4"))
     assert ctx.matmul_bytes == (16 * 0.5 + 1) / 16
     assert ctx.peak_flops == 4 * PEAK
 
 
 def test_part_without_bf16_runs_its_16_bit_matmuls_in_fp16() -> None:
     part = accelerator(peak_flops={"fp16": PEAK}, gemm={"fp16": gemm(efficiency=0.7)})
-    ctx = context(topology=topology(part=part), training=training(precision="fp16"))
+    ctx = context(topology=topology(accelerator=part), training=training(precision="fp16"))
     assert ctx.peak_16_flops == PEAK
     assert ctx.gemm_16.efficiency == 0.7
 
 
 def test_clocks_under_load_lower_the_sustained_rate_alone() -> None:
     part = accelerator(sustained_fraction=0.8)
-    ctx = context(topology=topology(part=part), training=training(precision="fp8"))
+    ctx = context(topology=topology(accelerator=part), training=training(precision="fp8"))
     assert ctx.peak_flops == 2 * PEAK
     assert ctx.sustained_flops == pytest.approx(0.8 * 2 * PEAK)
     assert ctx.sustained_16_flops == pytest.approx(0.8 * PEAK)
@@ -89,7 +89,7 @@ def test_clocks_under_load_lower_the_sustained_rate_alone() -> None:
 
 def test_hbm_is_what_streaming_kernels_achieve() -> None:
     part = accelerator(hbm_bytes_per_second=100.0, hbm_efficiency=0.9)
-    assert context(topology=topology(part=part)).hbm_bytes_per_second == 90.0
+    assert context(topology=topology(accelerator=part)).hbm_bytes_per_second == 90.0
 
 
 def test_key_value_heads_are_copied_to_ranks_beyond_them() -> None:
@@ -109,7 +109,7 @@ def test_attention_is_the_best_the_part_has() -> None:
     assert attention_backend("auto", part) == "flash-v3"
     assert attention_backend("naive", part) == "naive"
     assert attention_backend("auto", accelerator(attention={"naive": attention()})) == "naive"
-    ctx = context(topology=topology(part=part), training=training(attention="auto"))
+    ctx = context(topology=topology(accelerator=part), training=training(attention="auto"))
     assert ctx.attention.forward == 0.7
 
 

@@ -25,20 +25,19 @@ from planner.cost.pipeline import layers_by_stage
 from planner.files import load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
+from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,
+    LOSSY,
     accelerator,
     context,
-    layouts,
     model,
     software,
     topology,
     training,
-    worldly,
 )
 
 TERMS = tuple(f.name for f in fields(StageMemory))
-WORLDLY = {backend: worldly(backend) for backend in BACKENDS}
 
 
 def terms(ctx: CostContext, layout: Layout, stage: int = 0, layers: int = 8) -> dict[str, float]:
@@ -249,7 +248,7 @@ def test_alternate_is_half_of_all_and_half_of_none() -> None:
 @given(layouts(), st.sampled_from(BACKENDS))
 def test_recompute_keeps_less(layout: Layout, backend: str) -> None:
     kept = {
-        kind: float(activation_bytes(WORLDLY[backend], replace(layout, recompute=kind)))
+        kind: float(activation_bytes(LOSSY[backend, "bf16"], replace(layout, recompute=kind)))
         for kind in RECOMPUTE
     }
     assert kept["none"] >= kept["selective"] >= kept["full"]
@@ -314,7 +313,7 @@ def test_allocator_takes_its_share_of_what_is_allocated() -> None:
 )
 def test_verdict(peak: float, verdict: str) -> None:
     part = accelerator(hbm_bytes=100e9)
-    ctx = context(topology=topology(part=part), software=software(fragile_fraction=0.05))
+    ctx = context(topology=topology(accelerator=part), software=software(fragile_fraction=0.05))
     assert VERDICTS[int(verdict_index(ctx, peak))] == verdict
 
 
@@ -358,7 +357,7 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
 @settings(deadline=None)
 @given(layouts(), st.sampled_from(BACKENDS))
 def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
-    ctx = WORLDLY[backend]
+    ctx = LOSSY[backend, "bf16"]
     layers = layers_by_stage(ctx.model.num_layers, layout)
     every = stage_memory(ctx, layout, np.arange(layout.pp), np.array(layers))
     _, peak = worst_stage(ctx, layout)
@@ -368,7 +367,7 @@ def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
 @settings(deadline=None)
 @given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(BACKENDS))
 def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
-    ctx = WORLDLY[backend]
+    ctx = LOSSY[backend, "bf16"]
     table, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
     verdicts = verdict_index(ctx, peaks)
     assert peaks.dtype == np.float64
@@ -387,14 +386,14 @@ def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
 
 @given(st.lists(layouts(), min_size=1, max_size=4))
 def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout]) -> None:
-    usage, _ = worst_stage(WORLDLY["flash"], LayoutTable.from_layouts(rows))
+    usage, _ = worst_stage(LOSSY["flash", "bf16"], LayoutTable.from_layouts(rows))
     columns = [np.broadcast_to(getattr(usage, name), (3, len(rows))) for name in TERMS]
     assert np.min(columns) >= 0
     np.testing.assert_allclose(usage.total, np.sum(columns, axis=0), rtol=1e-12)
 
 
 def test_comparison_with_a_table_sees_every_verdict() -> None:
-    ctx = WORLDLY["flash"]
+    ctx = LOSSY["flash", "bf16"]
     rows = [Layout(tp=tp, mbs=mbs, num_microbatches=8) for tp in (1, 2, 4) for mbs in (1, 2, 4)]
     _, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
     assert set(verdict_index(ctx, peaks).tolist()) == {0, 1, 2}

@@ -17,38 +17,31 @@ from planner.cost.pipeline import default_stage_layers
 from planner.cost.step import StepTime, evaluate, shape_costs
 from planner.layout import CP_KINDS, GROUPS, RECOMPUTE, Layout, LayoutTable
 from tests.cost.schedules import seconds as played_out
+from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,
-    NO_LIMIT,
+    LOSSY,
     PEAK,
     accelerator,
     context,
-    fabric,
-    inside,
     model,
-    of_job,
-    placed,
+    sized_for,
     software,
-    topology,
     training,
-    worldly,
+    uniform_topology,
+    unlimited_topology,
 )
 
 TERMS = tuple(f.name for f in fields(StepTime))
-SILENT = topology([fabric(bytes_per_second=NO_LIMIT)] * 2)
-"""Links that nothing waits for."""
-
-WORLDLY = {(b, p): worldly(b, p) for b in BACKENDS for p in ("bf16", "fp8")}
-backends = st.sampled_from(sorted(WORLDLY))
 
 
 def spent(ctx: CostContext, layout: Layout, splits: Any = None) -> dict[str, float]:
-    found = evaluate(ctx, layout, splits or inside(layout, len(ctx.ramp)))
+    found = evaluate(ctx, layout, splits or innermost_splits(layout, len(ctx.ramp)))
     return {name: float(getattr(found, name)) for name in TERMS}
 
 
 def silent(**parts: Any) -> CostContext:
-    return context(topology=SILENT, **parts)
+    return context(topology=unlimited_topology(), **parts)
 
 
 # ---------------------------------------------------------------- by hand
@@ -64,7 +57,7 @@ def test_ideal_step_is_its_flops_at_the_peak(
     layout: Layout, recompute: str, attention: str
 ) -> None:
     layout = replace(layout, recompute=recompute)
-    ctx = of_job(silent(training=training(attention=attention)), layout)
+    ctx = sized_for(silent(training=training(attention=attention)), layout)
     expected = executed_flops(ctx, layout) / (layout.num_ranks * PEAK)
     assert sum(spent(ctx, layout).values()) == pytest.approx(expected, rel=1e-9)
 
@@ -126,8 +119,8 @@ def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
     slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
     for rate, hides in ((slow, True), (fast, True), (slow, False)):
         kind = "ring" if hides else "all_gather"
-        link = fabric(bytes_per_second=rate)
-        found = spent(context(topology=topology([link] * 2)), replace(layout, cp_kind=kind))
+        links = uniform_topology(bytes_per_second=rate)
+        found = spent(context(topology=links), replace(layout, cp_kind=kind))
         passes = (num_bytes / rate, 2 * num_bytes / rate)
         exposed = [max(0.0, p - w * hides) for p, w in zip(passes, work, strict=True)]
         assert found["cp"] == pytest.approx(2 * 8 * sum(exposed), abs=1e-20)
@@ -150,7 +143,7 @@ def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first
     backward = 8 * float(layer.gemm_backward + layer.attention_backward)
     count = float(shape_costs(silent(), layout).parameters)
     rate = 0.75 * 2 * count / forward  # gathering takes one forward pass
-    links = topology([fabric(bytes_per_second=rate)] * 2)
+    links = uniform_topology(bytes_per_second=rate)
     ctx = context(topology=links, software=software({"dp_overlap_fraction": 0.5}))
     assert spent(ctx, layout)["dp"] == pytest.approx(3 * forward)
     hidden = 0.5 * forward + min(0.5 * backward, 2 * forward)
@@ -190,7 +183,7 @@ def test_host_hides_behind_kernels_until_it_starts_them_too_slowly() -> None:
 
 def test_optimizer_streams_a_rank_s_own_states() -> None:
     part = accelerator(hbm_bytes_per_second=1e6)
-    ctx = context(topology=topology([fabric(bytes_per_second=NO_LIMIT)] * 2, part=part))
+    ctx = context(topology=unlimited_topology().replace(accelerator=part))
     layout = Layout(dp_shard=4, cp=2)
     by_zero = [spent(ctx, replace(layout, zero_stage=z))["optimizer"] for z in range(4)]
     count = float(shape_costs(ctx, layout).parameters)
@@ -201,7 +194,7 @@ def test_optimizer_streams_a_rank_s_own_states() -> None:
 
 
 def test_every_way_of_context_parallelism_is_priced() -> None:
-    links = topology([fabric(bytes_per_second=1e9)] * 2)
+    links = uniform_topology(bytes_per_second=1e9)
     for kind in CP_KINDS:
         assert spent(context(topology=links), Layout(cp=4, cp_kind=kind))["cp"] > 0
 
@@ -210,9 +203,9 @@ def test_every_way_of_context_parallelism_is_priced() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(placed(), min_size=1, max_size=6), backends)
+@given(st.lists(placed_layouts(), min_size=1, max_size=6), lossy_kinds)
 def test_table_equals_numbers(rows: list[Any], kind: tuple[str, str]) -> None:
-    ctx = WORLDLY[kind]
+    ctx = LOSSY[kind]
     table = LayoutTable.from_layouts([layout for layout, _ in rows])
     splits = {
         name: [np.array(tier) for tier in zip(*(split[name] for _, split in rows), strict=True)]
@@ -242,7 +235,7 @@ def test_table_equals_numbers_where_integers_would_overflow() -> None:
     for attention in BACKENDS:
         job = training(sequence_length=2**22, global_batch_size=10**12, attention=attention)
         ctx = silent(model=huge, training=job)
-        near = [inside(row) for row in rows]
+        near = [innermost_splits(row) for row in rows]
         splits = {
             name: [np.array(tier) for tier in zip(*(split[name] for split in near), strict=True)]
             for name in GROUPS
@@ -257,10 +250,10 @@ def test_table_equals_numbers_where_integers_would_overflow() -> None:
 
 
 @settings(deadline=None)
-@given(placed(), backends)
+@given(placed_layouts(), lossy_kinds)
 def test_terms_sum_to_the_step_and_are_not_negative(row: Any, kind: tuple[str, str]) -> None:
     layout, split = row
-    found = evaluate(WORLDLY[kind], layout, split)
+    found = evaluate(LOSSY[kind], layout, split)
     values = {name: float(getattr(found, name)) for name in TERMS}
     assert all(np.isfinite(value) for value in values.values())
     assert sum(values.values()) == pytest.approx(float(found.total), rel=1e-12)
@@ -269,11 +262,11 @@ def test_terms_sum_to_the_step_and_are_not_negative(row: Any, kind: tuple[str, s
 
 
 @settings(deadline=None)
-@given(placed(), backends)
+@given(placed_layouts(), lossy_kinds)
 def test_three_stage_classes_stand_for_all(row: Any, kind: tuple[str, str]) -> None:
     """A layout that names its default split has every stage looked at."""
     layout, split = row
-    ctx = WORLDLY[kind]
+    ctx = LOSSY[kind]
     stage = np.arange(layout.pp)
     layers = default_stage_layers(ctx.model.num_layers, layout, stage)
     named = replace(layout, stage_layers=tuple(np.broadcast_to(layers, stage.shape).tolist()))

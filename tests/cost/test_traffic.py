@@ -11,7 +11,8 @@ from planner.cost.context import CostContext
 from planner.cost.step import shape_costs
 from planner.cost.traffic import Channel, Part, channel_costs, channels, occurrences
 from planner.layout import Layout
-from tests.scenarios import context, fabric, inside, model, software, topology
+from tests.oracles import innermost_splits
+from tests.scenarios import context, fabric, model, software, topology
 
 TOKENS = 64  # of a micro-batch of one sequence
 ACTIVATION = TOKENS * 32 * 2
@@ -22,7 +23,7 @@ LAYERS = 8
 def moved(ctx: CostContext, layout: Layout, group: str) -> float:
     """Bytes a rank's links carry for a group in a step, all members in one domain."""
     traffic = shape_costs(ctx, layout).traffic
-    costs = channel_costs(ctx, traffic, inside(layout))
+    costs = channel_costs(ctx, traffic, innermost_splits(layout))
     times = occurrences(ctx, layout)
     return sum(
         float(times[name] * costs[name].busy_seconds[0])
@@ -95,7 +96,9 @@ def test_all_to_all_exchanges_heads_for_tokens() -> None:
     toy = model(num_key_value_heads=2)
     layout = Layout(cp=2, tp=2, cp_kind="a2a")
     costs = channel_costs(
-        context(model=toy), shape_costs(context(model=toy), layout).traffic, inside(layout)
+        context(model=toy),
+        shape_costs(context(model=toy), layout).traffic,
+        innermost_splits(layout),
     )
     elements = (TOKENS / 2) * (32 + 2 * 16 + 32) / 2
     assert costs["cp_forward"].busy_seconds[0] == pytest.approx(elements * 2 * (1 - 1 / 2))
@@ -183,7 +186,7 @@ def latency(layout: Layout, group: str, num_parameters: float = 1e6) -> float:
     hop = fabric(hop_seconds=1.0)
     ctx = context(topology=topology([hop, hop]))
     traffic = channels(ctx, layout, num_parameters)
-    costs = channel_costs(ctx, traffic, inside(layout))
+    costs = channel_costs(ctx, traffic, innermost_splits(layout))
     times = occurrences(ctx, layout)
     return sum(
         float(times[name] * costs[name].latency_seconds)

@@ -191,7 +191,11 @@ def test_fill_is_exact_or_the_full_widths(widths: list[int], count: int) -> None
         ({"overlap": {"zero1_group_size": 64}}, 4, 1),
         ({"overlap": {"zero1_group_size": "all dp"}}, 4, 1),
         ({"zero_stage": 0}, 4, 1),
-        ({"zero_stage": 3, "overlap": {"sharding": "HSDP"}, "tp": 1, "pp": 1, "dp": 16}, 8, 2),
+        (
+            {"zero_stage": 3, "overlap": {"sharding": "HSDP"}, "tp": 1, "pp": 1, "vp": 1, "dp": 16},
+            8,
+            2,
+        ),
         ({"zero_stage": 3, "overlap": {"sharding": "FSDP"}}, 4, 1),
     ],
 )

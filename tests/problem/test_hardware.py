@@ -63,12 +63,29 @@ def test_sparse_peak_of_a_known_part(
         parse(text, str(tmp_path / "a.yaml"), Accelerator)
 
 
+@pytest.mark.parametrize("name", ["NVIDIA H100", "H100-SXM5", "nvidia-h100-80gb-hbm3"])
+def test_a_part_is_known_by_the_spellings_people_use(name: str, texts: dict[str, str]) -> None:
+    text = (
+        texts["accelerator.yaml"].replace("toy-part", name).replace("100 TFLOP/s", "1979 TFLOP/s")
+    )
+    with pytest.raises(InputError, match=r"is the sparse figure; dense is 989\.5 TFLOP/s"):
+        parse(text, "a.yaml", Accelerator)
+
+
+def test_low_precision_is_no_slower(texts: dict[str, str]) -> None:
+    text = texts["accelerator.yaml"].replace("200 TFLOP/s", "99 TFLOP/s")
+    with pytest.raises(InputError, match="the fp8 peak is below the 16-bit one") as caught:
+        parse(text, "a.yaml", Accelerator)
+    assert caught.value.key == "peak.fp8.value"
+
+
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.2, 1.8, 2.2])
 def test_other_peaks_of_a_known_part_are_the_users_business(
     factor: float, texts: dict[str, str]
 ) -> None:
     peak = f"{989.5 * factor} TFLOP/s"
-    text = texts["accelerator.yaml"].replace("toy-part", "H100").replace("100 TFLOP/s", peak)
+    text = texts["accelerator.yaml"].replace("toy-part", "H100").replace("200 TFLOP/s", "9 PFLOP/s")
+    text = text.replace("100 TFLOP/s", peak)
     assert parse(text, "a.yaml", Accelerator).name == "H100"
 
 

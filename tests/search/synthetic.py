@@ -6,15 +6,14 @@ plain Python, framework orders judged by simulating the ranks.
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
 
 from planner.search.placement import NotNestedError, fills, refine, splits
+from tests.oracles import all_placements, divisors
 from tests.search.synthetic_bounds import group_minima, link_bound, simplex_weights
 
 KINDS = ("coupled", "replicated", "expert")
@@ -163,27 +162,23 @@ class SyntheticProblem:
 # --- random instances ---------------------------------------------------------------------------
 
 
-def _divisors(number):
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
 def _groups_of(kind, rng, num):
     """Random degrees over `num` ranks: (degrees, {name: atoms}, framework orders) or None."""
-    pp = rng.choice([d for d in _divisors(num) if d <= 4])
+    pp = rng.choice([d for d in divisors(num) if d <= 4])
     stage = num // pp
-    tp = rng.choice([d for d in _divisors(stage) if d <= 8])
-    cp = rng.choice([d for d in _divisors(stage // tp) if d <= 4])
+    tp = rng.choice([d for d in divisors(stage) if d <= 8])
+    cp = rng.choice([d for d in divisors(stage // tp) if d <= 4])
     dp = stage // tp // cp
     if kind != "expert":
-        choices = [d for d in _divisors(dp) if d < dp] if kind == "replicated" else [dp]
+        choices = [d for d in divisors(dp) if d < dp] if kind == "replicated" else [dp]
         if not choices:
             return None
         shard = rng.choice(choices)
         groups = {"tp": (0,), "cp": (1,), "shard": (1, 2), "replicate": (3,), "pp": (4,)}
         orders = ((0, 1, 2, 3, 4), (0, 4, 1, 2, 3), (0, 1, 4, 2, 3))
         return (tp, cp, shard, dp // shard, pp), groups, orders
-    etp = rng.choice(_divisors(tp))
-    ep = rng.choice([d for d in _divisors(stage // etp) if d > 1] or [1])
+    etp = rng.choice(divisors(tp))
+    ep = rng.choice([d for d in divisors(stage // etp) if d > 1] or [1])
     chains = (tp, tp * cp, stage), (etp, etp * ep, stage)
     try:
         atoms, (dense, expert) = refine(*chains)
@@ -201,7 +196,7 @@ def random_problem(kind: str, seed: int, max_shapes: int = 8) -> SyntheticProble
     num_tiers = rng.choice([2, 3, 4])
     widths = rng.choice(WIDTHS[num_tiers])
     most = {2: 144, 3: 96, 4: 64}[num_tiers]
-    num = rng.choice([n for n in range(8, most + 1) if len(_divisors(n)) > 4 and fills(widths, n)])
+    num = rng.choice([n for n in range(8, most + 1) if len(divisors(n)) > 4 and fills(widths, n)])
     beta = [rng.uniform(50.0, 100.0)]
     alpha = [rng.uniform(1e-4, 1e-3)]
     for _ in widths[1:]:
@@ -228,26 +223,6 @@ def random_problem(kind: str, seed: int, max_shapes: int = 8) -> SyntheticProble
 
 
 # --- the oracle -----------------------------------------------------------------------------------
-
-
-def all_placements(degrees, widths) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Every placement of every fill, by trying every factorisation of every degree."""
-    options = [
-        [f for f in itertools.product(_divisors(d), repeat=len(widths)) if prod(f) == d]
-        for d in degrees
-    ]
-    yield from _extend(options, [1] * len(widths), widths)
-
-
-def _extend(options, used, widths):
-    if not options:
-        yield ()
-        return
-    for factors in options[0]:
-        filled = [u * f for u, f in zip(used, factors, strict=True)]
-        if all(f <= w for f, w in zip(filled, widths, strict=True)):
-            for rest in _extend(options[1:], filled, widths):
-                yield (factors, *rest)
 
 
 def scalar_step(problem, shape, placement):

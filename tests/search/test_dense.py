@@ -5,7 +5,6 @@ itertools over every fill and placement, one scalar `evaluate` a row, memory by 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from math import isclose
 from typing import Any
 
@@ -17,15 +16,31 @@ from hypothesis import strategies as st
 from planner import api
 from planner.assess import memory_report
 from planner.cost import step
-from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
-from planner.cost.traffic import channel_costs
 from planner.layout import Layout, LayoutTable
 from planner.planfile import Plan
 from planner.problem.scenario import Scenario, Search
+from planner.problem.topology import Fabric
 from planner.search.dense import DenseProblem, splits_of
 from planner.search.enumerate import layouts
-from tests import small
+from tests.oracles import (
+    all_placements,
+    divisors,
+    plain_least_step,
+    plain_splits,
+    plain_step,
+    step_of_costs,
+)
+from tests.scenarios import (
+    small_accelerator,
+    small_fabric,
+    small_model,
+    small_scenario,
+    small_software,
+    small_topology,
+    small_training,
+    topology,
+)
 from tests.search.monotone import first_decrease
 
 TOP_K = 4
@@ -52,27 +67,28 @@ def fraction(most: float = 1.0) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def random_tiers(draw: st.DrawFn, widths: tuple[int, ...]) -> tuple[Any, ...]:
+def random_fabrics(draw: st.DrawFn, num_tiers: int) -> list[Fabric]:
     rate = 1e9 * draw(st.integers(20, 600))
-    tiers = []
-    for number, width in enumerate(widths):
-        tiers.append(
-            small.tier(
-                number, width, rate,
+    fabrics = []
+    for tier in range(num_tiers):
+        fabrics.append(
+            small_fabric(
+                tier,
+                bytes_per_second=rate,
                 hop_seconds=1e-6 * draw(st.integers(0, 20)),
                 base_seconds=1e-6 * draw(st.integers(0, 60)),
                 ramp=draw(st.sampled_from([0.0, 0.3, 1.0])),
             )
-        )  # fmt: skip
+        )
         rate *= draw(st.sampled_from([0.03, 0.1, 0.3, 0.8, 1.2]))
-    return tuple(tiers)
+    return fabrics
 
 
 @st.composite
 def random_software(draw: st.DrawFn) -> Any:
     both = st.sampled_from([("tp", "dp", "pp"), ("tp", "dp", "pp"), ("dp",), ("tp", "dp"), ()])
     names = draw(st.sampled_from([["tp-cp-dp-pp"], ["tp-cp-dp-pp", "tp-cp-pp-dp"], [*ORDERS]]))
-    return small.software(
+    return small_software(
         zero_stages=draw(st.sampled_from([(1,), (3,), (0, 1), (1, 3), (2, 3)])),
         shard_groups=draw(st.sampled_from(["any", "any", "full"])),
         sequence_parallel=draw(st.sampled_from(["always", "never", "optional"])),
@@ -80,21 +96,21 @@ def random_software(draw: st.DrawFn) -> Any:
         overlap=draw(both),
         orders={name: ORDERS[name] for name in names},
         recompute=(draw(st.sampled_from(["none", "selective", "full"])),),
-        runtime_bytes=small.figure(1e8),
-        communicator_bytes=small.figure(1e7),
-        coefficients=small.coefficients(
-            tp_overlap_fraction=draw(fraction()),
-            dp_overlap_fraction=draw(fraction()),
-            pp_overlap_fraction=draw(fraction()),
-            straggler_fraction_per_doubling=draw(fraction(0.02)),
-        ),
+        runtime_bytes=1e8,
+        communicator_bytes=1e7,
+        coefficients={
+            "tp_overlap_fraction": draw(fraction()),
+            "dp_overlap_fraction": draw(fraction()),
+            "pp_overlap_fraction": draw(fraction()),
+            "straggler_fraction_per_doubling": draw(fraction(0.02)),
+        },
     )
 
 
 def num_rows(scenario: Scenario) -> int:
     table, _ = layouts(CostContext.of(scenario), scenario.search)
     widths = scenario.topology.widths
-    return sum(len(small.all_placements(tuple(d), widths)) for d in table.degrees().tolist())
+    return sum(len(all_placements(tuple(d), widths)) for d in table.degrees().tolist())
 
 
 def trimmed(scenario: Scenario) -> Scenario:
@@ -115,19 +131,19 @@ def random_scenarios(draw: st.DrawFn, clusters: tuple[Any, ...]) -> Scenario:
     widths, num = draw(st.sampled_from(clusters))
     heads = 12 if num % 3 == 0 else 10 if num % 5 == 0 else 8
     software = draw(random_software())
-    part = small.accelerator(hbm_bytes=small.figure(1e9 * draw(st.sampled_from([1, 2, 32, 32]))))
-    tp = draw(st.lists(st.sampled_from(small.divisors(heads)), min_size=2, max_size=3, unique=True))
-    found = small.scenario(
+    part = small_accelerator(hbm_bytes=1e9 * draw(st.sampled_from([1, 2, 32, 32])))
+    tp = draw(st.lists(st.sampled_from(divisors(heads)), min_size=2, max_size=3, unique=True))
+    found = small_scenario(
         num,
-        topology=small.topology(widths).replace(tiers=draw(random_tiers(widths)), accelerator=part),
-        model=small.model(
+        topology=topology(draw(random_fabrics(len(widths))), widths, accelerator=part),
+        model=small_model(
             num_layers=draw(st.integers(2, 6)),
             hidden_size=128 * heads,
             ffn_hidden_size=512 * heads,
             num_attention_heads=heads,
             num_key_value_heads=draw(st.sampled_from([heads, heads // 2])),
         ),
-        training=small.training(
+        training=small_training(
             sequence_length=draw(st.sampled_from([120, 480, 1920, 7680])),
             global_batch_size=num * draw(st.integers(1, 3)),
         ),
@@ -152,12 +168,6 @@ def fitting_layouts(ctx: CostContext, scenario: Scenario) -> list[Layout]:
     rows = [table.row(i) for i in range(len(table))]
     accepted = ("fits",) if scenario.search.memory == "fits" else ("fits", "fragile")
     return [row for row in rows if memory_report(ctx, row).verdict in accepted]
-
-
-def plain_least(ctx: CostContext, layout: Layout) -> float:
-    """Least step of a layout over every fill and placement, inf where there is none."""
-    rows = small.all_placements(layout.degrees(), ctx.topology.widths)
-    return min((small.plain_step(ctx, layout, row) for row in rows), default=float("inf"))
 
 
 def as_layout(document: Any) -> Layout:
@@ -206,7 +216,7 @@ def examine(scenario: Scenario, seen: Counter[str]) -> None:
     rows = fitting_layouts(ctx, scenario)
     if not rows:
         return
-    least = {row: plain_least(ctx, row) for row in rows}
+    least = {row: plain_least_step(ctx, row) for row in rows}
     assert len(least) == len(rows)
     check_bounds(DenseProblem(ctx, LayoutTable.from_layouts(rows)), least)
     plan = api.plan(scenario, top_k=TOP_K)
@@ -255,15 +265,15 @@ def test_optimum_bounds_and_runners_up_equal_plain_enumeration() -> None:
 
 def some_problem(**software: Any) -> tuple[CostContext, DenseProblem, dict[Layout, float]]:
     """Eight accelerators over three tiers, every layout of one micro-batch size."""
-    scenario = small.scenario(
+    scenario = small_scenario(
         8,
-        topology=small.topology((2, 2, 2)),
-        software=small.software(sequence_parallel="always", **software),
+        topology=small_topology((2, 2, 2)),
+        software=small_software(sequence_parallel="always", **software),
         search=Search(mbs=(1,), vp=(1,)),
     )
     ctx = CostContext.of(scenario)
     rows = fitting_layouts(ctx, scenario)
-    least = {row: plain_least(ctx, row) for row in rows}
+    least = {row: plain_least_step(ctx, row) for row in rows}
     return ctx, DenseProblem(ctx, LayoutTable.from_layouts(rows)), least
 
 
@@ -300,36 +310,19 @@ def test_tighter_bounds_are_closer_where_tp_takes_the_innermost_domain() -> None
     assert (gain[crowded] > 1 + 1e-3).all()
 
 
-def flat_step(ctx: CostContext, layout: Layout, splits: Any) -> tuple[Callable[[Any], float], Any]:
-    """The scalar step as a function of one flat vector of every channel's costs."""
-    shape = step.shape_costs(ctx, layout)
-    costs = channel_costs(ctx, shape.traffic, splits)
-    names, width = list(costs), 1 + len(ctx.topology.widths)
-    flat = [float(part) for c in costs.values() for part in (c.latency_seconds, *c.busy_seconds)]
-
-    def total(vector: Any) -> float:
-        rows = np.asarray(vector).reshape(len(names), width)
-        given_costs = {
-            name: GroupCost(row[0], tuple(row[1:])) for name, row in zip(names, rows, strict=True)
-        }
-        return float(step.step_time(ctx, layout, shape, given_costs).total)
-
-    return total, np.array(flat)
-
-
 @pytest.mark.parametrize("zero_stage", [0, 1, 3])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("overlap", ["none", "tp+dp+pp"])
 def test_step_never_falls_when_a_cost_rises(zero_stage: int, overlap: str, recompute: str) -> None:
-    scenario = small.scenario(32, topology=small.topology((2, 4, 4)))
+    scenario = small_scenario(32, topology=small_topology((2, 4, 4)))
     ctx = CostContext.of(scenario)
     layout = Layout(
         tp=2, cp=2, pp=2, dp_shard=2, dp_replicate=2, vp=2, num_microbatches=4,
         zero_stage=zero_stage, sp=True, overlap=overlap, recompute=recompute,
     )  # fmt: skip
-    for placement in small.all_placements(layout.degrees(), (2, 4, 4))[::7]:
-        total, costs = flat_step(ctx, layout, small.plain_splits(placement))
-        assert isclose(total(costs), small.plain_step(ctx, layout, placement), rel_tol=1e-12)
+    for placement in all_placements(layout.degrees(), (2, 4, 4))[::7]:
+        total, costs = step_of_costs(ctx, layout, plain_splits(placement))
+        assert isclose(total(costs), plain_step(ctx, layout, placement), rel_tol=1e-12)
         assert first_decrease(total, costs) is None  # type: ignore[no-untyped-call]
 
 
@@ -340,14 +333,14 @@ def test_score_rows_equal_the_scalar_step_and_splits_are_products() -> None:
     ctx, problem, _ = some_problem(recompute=("none", "selective", "full"))
     for i in range(0, problem.num_shapes, 5):
         layout = problem.table.row(i)
-        rows = small.all_placements(layout.degrees(), problem.widths)
+        rows = all_placements(layout.degrees(), problem.widths)
         scores = problem.score_rows(np.full(len(rows), i), np.array(rows))
         assert scores.dtype == np.float64
-        plain = [small.plain_step(ctx, layout, row) for row in rows]
+        plain = [plain_step(ctx, layout, row) for row in rows]
         assert scores.tolist() == pytest.approx(plain, rel=1e-12)
         for row in rows:
             found = splits_of(np.array(row))
-            assert {k: [int(g) for g in v] for k, v in found.items()} == small.plain_splits(row)
+            assert {k: [int(g) for g in v] for k, v in found.items()} == plain_splits(row)
 
 
 def test_slow_byte_seconds_count_links_outside_the_innermost_domain_only() -> None:

@@ -13,7 +13,14 @@ from planner.layout import CP_KINDS, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import SEARCH_RULE, divisors, layouts
 from planner.search.rules import rules_of
-from tests import small
+from tests import oracles
+from tests.scenarios import (
+    shipped_software,
+    small_model,
+    small_scenario,
+    small_software,
+    small_training,
+)
 
 
 def enumerated(scenario: Scenario) -> tuple[LayoutTable, dict[str, int]]:
@@ -29,11 +36,11 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
     n, batch = scenario.num_accelerators, scenario.training.global_batch_size
     software = scenario.software
     kinds = CP_KINDS if scenario.search.cp_kind else (software.cp_kind,)
-    for tp, cp, pp, shard in itertools.product(small.divisors(n), repeat=4):
+    for tp, cp, pp, shard in itertools.product(oracles.divisors(n), repeat=4):
         if n % (tp * cp * pp * shard):
             continue
         replicate = n // (tp * cp * pp * shard)
-        for mbs in small.divisors(batch):
+        for mbs in oracles.divisors(batch):
             if batch % (mbs * shard * replicate):
                 continue
             for vp, zero, sp, recompute, kind in itertools.product(
@@ -132,7 +139,7 @@ RULES = (
 def random_scenarios(draw: st.DrawFn) -> Scenario:
     num = draw(st.sampled_from([4, 6, 8, 12]))
     heads = draw(st.sampled_from([4, 6, 12]))
-    some = st.lists(st.sampled_from(small.divisors(num)), min_size=1, max_size=3, unique=True)
+    some = st.lists(st.sampled_from(oracles.divisors(num)), min_size=1, max_size=3, unique=True)
 
     def maybe(values: Any) -> Any:
         return draw(st.one_of(st.none(), values.map(tuple)))
@@ -140,18 +147,18 @@ def random_scenarios(draw: st.DrawFn) -> Scenario:
     vp = maybe(st.lists(st.integers(1, 3), min_size=1, max_size=2))
     schedules = maybe(st.lists(st.sampled_from(["1f1b", "interleaved"]), min_size=1))
     shard_groups = draw(st.sampled_from(["any", "full"]))
-    return small.scenario(
+    return small_scenario(
         num,
-        model=small.model(
+        model=small_model(
             num_layers=draw(st.integers(1, 5)), num_attention_heads=heads, hidden_size=64 * heads,
-            num_key_value_heads=draw(st.sampled_from(small.divisors(heads))),
+            num_key_value_heads=draw(st.sampled_from(oracles.divisors(heads))),
             ffn_hidden_size=draw(st.sampled_from([36, 48, 256])),
         ),
-        training=small.training(
+        training=small_training(
             sequence_length=draw(st.sampled_from([12, 24, 72, 128])),
             global_batch_size=draw(st.sampled_from([6, 8, 12])),
         ),
-        software=small.software(
+        software=small_software(
             rules=draw(st.sampled_from(RULES)),
             zero_stages=draw(st.sampled_from([(0,), (1,), (0, 1), (2, 3), (0, 1, 2, 3)])),
             shard_groups=shard_groups,
@@ -181,13 +188,13 @@ def test_table_equals_a_filtered_product(scenario: Scenario) -> None:
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "fsdp-composer",
                                       "jax-xla", "megatron-2021"])  # fmt: skip
 def test_shipped_profiles_equal_a_filtered_product(software: str) -> None:
-    scenario = small.scenario(8, software=small.shipped_software(software))
+    scenario = small_scenario(8, software=shipped_software(software))
     assert check_equal(scenario) > 10
 
 
 def test_stops_at_prime_and_unit_counts() -> None:
     for num in (1, 2, 7, 13):
-        assert check_equal(small.scenario(num, training=small.training(global_batch_size=num))) > 0
+        assert check_equal(small_scenario(num, training=small_training(global_batch_size=num))) > 0
 
 
 # --- restrictions ---------------------------------------------------------------------------------
@@ -203,7 +210,7 @@ def test_stops_at_prime_and_unit_counts() -> None:
     ],
 )  # fmt: skip
 def test_search_keeps_exactly_what_it_lists(restriction: str, values: tuple[Any, ...]) -> None:
-    free = small.scenario(16, software=small.software(recompute=("none", "full")))
+    free = small_scenario(16, software=small_software(recompute=("none", "full")))
     table, _ = enumerated(free)
     all_rows = [table.row(i) for i in range(len(table))]
     restricted = free.replace(search=free.search.replace(**{restriction: values}))
@@ -216,19 +223,19 @@ def test_search_keeps_exactly_what_it_lists(restriction: str, values: tuple[Any,
 
 @pytest.mark.parametrize("restriction", ["dp_shard", "dp_replicate"])
 def test_shard_restrictions_hold_where_the_software_shards_over_all(restriction: str) -> None:
-    software = small.software(shard_groups="full")
+    software = small_software(shard_groups="full")
     check_equal(
-        small.scenario(16, software=software, search=Search().replace(**{restriction: (2,)}))
+        small_scenario(16, software=software, search=Search().replace(**{restriction: (2,)}))
     )
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
 def test_vp_and_schedule_restrict_together(schedule: Literal["1f1b", "interleaved"]) -> None:
-    check_equal(small.scenario(16, search=Search(vp=(1, 2), schedule=(schedule,))))
+    check_equal(small_scenario(16, search=Search(vp=(1, 2), schedule=(schedule,))))
 
 
 def test_search_for_a_cp_kind_offers_that_kind() -> None:
-    scenario = small.scenario(16, search=Search(cp=(2, 4), cp_kind=("a2a", "all_gather")))
+    scenario = small_scenario(16, search=Search(cp=(2, 4), cp_kind=("a2a", "all_gather")))
     table, _ = enumerated(scenario)
     assert {table.row(i).cp_kind for i in range(len(table))} == {"a2a", "all_gather"}
     check_equal(scenario)
@@ -236,7 +243,7 @@ def test_search_for_a_cp_kind_offers_that_kind() -> None:
 
 @pytest.mark.parametrize("search", [Search(tp=(5,)), Search(tp=(8,), pp=(4,)), Search(mbs=(7,))])
 def test_nothing_allowed_is_an_empty_table_with_reasons(search: Search) -> None:
-    table, excluded = enumerated(small.scenario(16, search=search))
+    table, excluded = enumerated(small_scenario(16, search=search))
     assert len(table) == 0
     assert excluded[SEARCH_RULE] > 0
 
@@ -246,11 +253,11 @@ def test_nothing_allowed_is_an_empty_table_with_reasons(search: Search) -> None:
 
 def test_excluded_counts_by_hand() -> None:
     """Twelve accelerators: tp ∈ 1 2 3 4 6 12 meets four heads, feed-forward 36 and 3 layers."""
-    scenario = small.scenario(
+    scenario = small_scenario(
         12,
-        model=small.model(num_layers=3, num_attention_heads=4, ffn_hidden_size=36),
-        training=small.training(sequence_length=24, global_batch_size=12),
-        software=small.software(sequence_parallel="never", zero_stages=(1,), shard_groups="full"),
+        model=small_model(num_layers=3, num_attention_heads=4, ffn_hidden_size=36),
+        training=small_training(sequence_length=24, global_batch_size=12),
+        software=small_software(sequence_parallel="never", zero_stages=(1,), shard_groups="full"),
         search=Search(cp=(1,), vp=(1,), mbs=(1,)),
     )
     table, excluded = enumerated(scenario)
@@ -273,21 +280,21 @@ def test_excluded_counts_by_hand() -> None:
 @pytest.mark.parametrize(
     ("software", "changes", "rule"),
     [
-        ({"rules": ("stages-even",)}, {"model": small.model(num_layers=5)}, "stages-even"),
+        ({"rules": ("stages-even",)}, {"model": small_model(num_layers=5)}, "stages-even"),
         ({"rules": ("no-context-parallelism",)}, {}, "no-context-parallelism"),
         ({"sequence_parallel": "always"}, {}, "sp-always"),
         ({"schedules": ("1f1b",)}, {}, "schedule"),
-        ({}, {"training": small.training(global_batch_size=6)}, "batch-divides"),
-        ({}, {"training": small.training(sequence_length=12)}, "cp-divides-sequence"),
+        ({}, {"training": small_training(global_batch_size=6)}, "batch-divides"),
+        ({}, {"training": small_training(sequence_length=12)}, "cp-divides-sequence"),
     ],
 )
 def test_a_rule_that_bites_is_counted(
     software: dict[str, Any], changes: dict[str, Any], rule: str
 ) -> None:
-    _, excluded = enumerated(small.scenario(8, software=small.software(**software), **changes))
+    _, excluded = enumerated(small_scenario(8, software=small_software(**software), **changes))
     assert excluded[rule] > 0
 
 
 def test_divisors() -> None:
     for number in (1, 2, 36, 72, 97, 1024):
-        assert divisors(number) == small.divisors(number)
+        assert divisors(number) == oracles.divisors(number)

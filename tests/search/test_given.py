@@ -10,14 +10,14 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.layout import Layout
 from planner.search.given import KEYS, given_layout, parse_layout
 from planner.search.rules import rules_of
-from tests import small
+from tests.scenarios import small_scenario, small_software, small_topology, small_training
 
 # Sixteen accelerators, sixteen sequences, 4 layers, 8 heads, 4 key/value heads.
 
 
 def context(num: int = 16, **software: Any) -> CostContext:
     changes = {"sequence_parallel": "always", "shard_groups": "any", **software}
-    return CostContext.of(small.scenario(num, software=small.software(**changes)))
+    return CostContext.of(small_scenario(num, software=small_software(**changes)))
 
 
 def given(text: str, ctx: CostContext | None = None) -> Layout:
@@ -204,8 +204,8 @@ def test_a_degree_that_does_not_divide_names_itself_and_what_would(
 
 def test_heads_that_do_not_divide_name_the_degrees_that_do() -> None:
     ctx = CostContext.of(
-        small.scenario(
-            12, topology=small.topology((4, 3)), training=small.training(global_batch_size=12)
+        small_scenario(
+            12, topology=small_topology((4, 3)), training=small_training(global_batch_size=12)
         )
     )
     with pytest.raises(IllegalLayoutError) as caught:
@@ -255,7 +255,7 @@ def test_every_refusal_cites_a_rule_of_the_software(text: str) -> None:
     ctx = context(
         zero_stages=(1, 2), shard_groups="full", rules=("zero2-excludes-pipeline",)
     ) if text != "cp=16,tp=1" else CostContext.of(
-        small.scenario(16, training=small.training(sequence_length=24))
+        small_scenario(16, training=small_training(sequence_length=24))
     )  # fmt: skip
     with pytest.raises(IllegalLayoutError) as caught:
         given(text, ctx)

@@ -23,7 +23,13 @@ from planner.search.rules import (
     rule_sentences,
     rules_of,
 )
-from tests import small
+from tests.scenarios import (
+    shipped_software,
+    small_model,
+    small_scenario,
+    small_software,
+    small_training,
+)
 
 # Sixteen accelerators, sixteen sequences of 24 tokens, 6 layers, 8 heads, 4 key/value heads.
 NUM, BATCH, TOKENS, LAYERS, HEADS, KV, FFN = 16, 16, 24, 6, 8, 4, 48
@@ -31,14 +37,14 @@ NUM, BATCH, TOKENS, LAYERS, HEADS, KV, FFN = 16, 16, 24, 6, 8, 4, 48
 
 def context(**software: Any) -> CostContext:
     return CostContext.of(
-        small.scenario(
+        small_scenario(
             NUM,
-            model=small.model(
+            model=small_model(
                 num_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV,
                 ffn_hidden_size=FFN,
             ),
-            training=small.training(sequence_length=TOKENS, global_batch_size=BATCH),
-            software=small.software(**software),
+            training=small_training(sequence_length=TOKENS, global_batch_size=BATCH),
+            software=small_software(**software),
         )
     )  # fmt: skip
 
@@ -293,7 +299,7 @@ def test_stage_layers_must_sum_to_the_layers(stage_layers: tuple[int, ...]) -> N
 
 def test_an_unknown_rule_names_the_profile_and_the_near_one() -> None:
     with pytest.raises(InputError) as caught:
-        rules_of(small.software(rules=("stages-evn",)))
+        rules_of(small_software(rules=("stages-evn",)))
     assert caught.value.nearest == "stages-even"
     for rule in BY_SOFTWARE:
         assert rule.id in str(caught.value)
@@ -301,7 +307,7 @@ def test_an_unknown_rule_names_the_profile_and_the_near_one() -> None:
 
 @pytest.mark.parametrize("name", names("software"))
 def test_shipped_profiles_name_known_rules_only(name: str) -> None:
-    software = small.shipped_software(name)
+    software = shipped_software(name)
     found = rules_of(software)
     ids = [rule.id for rule in found]
     assert len(set(ids)) == len(ids)

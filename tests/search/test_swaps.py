@@ -9,14 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.layout import ATOMS, Layout
-from planner.search.swaps import least_step, swap_costs, swapped
-from tests import small
+from planner.layout import ATOMS, Layout, LayoutTable
+from planner.search.dense import DenseProblem
+from planner.search.optimize import best_placement
+from planner.search.swaps import swap_costs, swapped
+from tests.oracles import (
+    Placement,
+    all_placements,
+    divisors,
+    factorisations,
+    plain_least_step,
+    plain_step,
+)
+from tests.scenarios import small_scenario, small_topology
 
 WIDTHS = ((2, 4, 4), (4, 8), (8, 3), (6, 4), (72, 2), (48, 3), (2, 2, 3, 2), (3, 4, 2))
 
 
-def costs_of(ctx: CostContext, layout: Layout, row: small.Placement) -> dict[tuple[str, str], Any]:
+def least_step(ctx: CostContext, layout: Layout) -> float:
+    found = best_placement(DenseProblem(ctx, LayoutTable.from_layouts([layout])), 0)
+    assert found is not None
+    return found[1]
+
+
+def costs_of(ctx: CostContext, layout: Layout, row: Placement) -> dict[tuple[str, str], Any]:
     return swap_costs(ctx, layout, np.array(row), least_step(ctx, layout))
 
 
@@ -25,7 +41,7 @@ def depth(factors: tuple[int, ...]) -> float:
     return sum(t * log(f) for t, f in enumerate(factors)) / log(prod(factors))
 
 
-def plain_swap(placement: small.Placement, a: int, b: int) -> small.Placement:
+def plain_swap(placement: Placement, a: int, b: int) -> Placement:
     """The refill of two atoms' common room that puts the outer of them furthest in.
 
     Furthest in: the greatest factor in the innermost tier, then in the next, and so on.
@@ -34,7 +50,7 @@ def plain_swap(placement: small.Placement, a: int, b: int) -> small.Placement:
     room = [x * y for x, y in zip(placement[a], placement[b], strict=True)]
     options = [
         factors
-        for factors in small.factorisations(prod(placement[inner]), len(room))
+        for factors in factorisations(prod(placement[inner]), len(room))
         if all(size % factor == 0 for size, factor in zip(room, factors, strict=True))
     ]
     best = max(options)
@@ -45,11 +61,11 @@ def plain_swap(placement: small.Placement, a: int, b: int) -> small.Placement:
 
 
 @st.composite
-def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], small.Placement]:
+def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], Placement]:
     widths = draw(st.sampled_from(WIDTHS))
-    num = draw(st.sampled_from([n for n in small.divisors(prod(widths)) if 4 <= n <= 96]))
-    degrees = draw(st.sampled_from(small.factorisations(num, len(ATOMS))))
-    options = small.all_placements(degrees, widths)
+    num = draw(st.sampled_from([n for n in divisors(prod(widths)) if 4 <= n <= 96]))
+    degrees = draw(st.sampled_from(factorisations(num, len(ATOMS))))
+    options = all_placements(degrees, widths)
     if not options:
         return widths, ((1,) * len(widths),) * len(ATOMS)
     return widths, draw(st.sampled_from(options))
@@ -58,7 +74,7 @@ def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], small.Placement]:
 @given(placed(), st.integers(0, 4), st.integers(0, 4))
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_swapped_equals_brute_force(
-    case: tuple[tuple[int, ...], small.Placement], a: int, b: int
+    case: tuple[tuple[int, ...], Placement], a: int, b: int
 ) -> None:
     _, placement = case
     if a == b or prod(placement[a]) == 1 or prod(placement[b]) == 1:
@@ -97,12 +113,11 @@ def test_costs_are_over_the_least_step_and_never_negative(
     widths: tuple[int, ...], layout: Layout
 ) -> None:
     num = layout.num_ranks
-    scenario = small.scenario(num, topology=small.topology(widths))
+    scenario = small_scenario(num, topology=small_topology(widths))
     ctx = CostContext.of(scenario)
-    rows = small.all_placements(layout.degrees(), widths)
-    least = min(small.plain_step(ctx, layout, row) for row in rows)
+    least = plain_least_step(ctx, layout)
     assert least_step(ctx, layout) == pytest.approx(least, rel=1e-12)
-    for row in rows:
+    for row in all_placements(layout.degrees(), widths):
         costs = costs_of(ctx, layout, row)
         used = [atom for atom in ATOMS if getattr(layout, atom) > 1]
         assert set(costs) == {(x, y) for i, x in enumerate(used) for y in used[i + 1 :]}
@@ -112,17 +127,17 @@ def test_costs_are_over_the_least_step_and_never_negative(
                 assert seconds is None
                 continue
             assert seconds is not None and seconds >= 0
-            expected = small.plain_step(ctx, layout, moved) - least
+            expected = plain_step(ctx, layout, moved) - least
             assert seconds == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 def test_a_pair_that_shares_its_only_tier_has_nothing_to_exchange() -> None:
-    ctx = CostContext.of(small.scenario(4))
+    ctx = CostContext.of(small_scenario(4))
     row = ((2, 1), (1, 1), (2, 1), (1, 1), (1, 1))
     assert costs_of(ctx, Layout(tp=2, dp_shard=2), row) == {("tp", "dp_shard"): None}
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=4)])
 def test_one_group_has_no_pair(layout: Layout) -> None:
-    ctx = CostContext.of(small.scenario(layout.num_ranks))
+    ctx = CostContext.of(small_scenario(layout.num_ranks))
     assert costs_of(ctx, layout, tuple((d, 1) for d in layout.degrees())) == {}

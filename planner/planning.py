@@ -1,0 +1,273 @@
+"""A scenario planned or a given layout evaluated: search, proof and assessment, as a Plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from planner.assess import Assessment, assess, economics
+from planner.cost import memory
+from planner.cost.context import CostContext
+from planner.cost.pipeline import layers_by_stage
+from planner.errors import IllegalLayoutError, InputError
+from planner.layout import ATOMS, Layout, LayoutTable
+from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
+from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
+from planner.ranks import framework_order, order_splits
+from planner.search import relax
+from planner.search.certify import certify
+from planner.search.dense import DenseProblem, splits_of
+from planner.search.enumerate import SEARCH_RULE, layouts
+from planner.search.given import given_layout, parse_layout
+from planner.search.optimize import best_placement, search
+from planner.search.placement import SideConstraints, rank_order
+from planner.search.protocol import Row, SearchResult
+from planner.search.rules import rule_sentences, rules_of
+from planner.search.swaps import swap_costs
+
+MEMORY_RULE = "memory"
+PLACEMENT_RULE = "placement"
+SENTENCES = {
+    PLACEMENT_RULE: "its groups do not nest in evenly filled domains, in any allowed rank order",
+    SEARCH_RULE: "the scenario's search: restricts it away",
+    MEMORY_RULE: "it does not fit in memory",
+}
+
+
+def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = None) -> Plan:
+    """The layout and placement of least predicted step time, with its proof and runners-up.
+
+    Raises:
+        InputError: top_k or the time limit is out of range.
+        PlannerError: the scenario cannot be costed.
+    """
+    if top_k < 1:
+        raise InputError(f"{top_k} is out of range", key="top_k", allowed="an integer >= 1")
+    if time_limit_seconds is not None and not 0 <= time_limit_seconds < inf:
+        raise InputError(
+            f"{time_limit_seconds} is out of range",
+            key="time_limit_seconds",
+            allowed="a finite number >= 0",
+        )
+    started, cpu = time.perf_counter(), time.process_time()
+    ctx = CostContext.of(scenario)
+    table, excluded = layouts(ctx, scenario.search)
+    fitting = _fitting(ctx, scenario, table)
+    excluded[MEMORY_RULE] += len(table) - len(fitting)
+    problem = DenseProblem(ctx, fitting)
+    result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
+    if result is not None and result.status == "infeasible":
+        excluded[PLACEMENT_RULE] += len(fitting)
+    spent = SearchReport(
+        shapes=len(fitting),
+        placements=result.counts.placements if result else 0,
+        opened=result.counts.opened if result else 0,
+        seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu,
+        excluded={rule: count for rule, count in excluded.items() if count},
+        rule_texts={**rule_sentences(rules_of(ctx.software)), **SENTENCES},
+    )
+    base = _base(scenario, result.status if result else "infeasible", spent)
+    if result is None or result.best is None:
+        bound = result.bound_seconds if result else None
+        return replace(_nothing(ctx, scenario, base, table), bound_seconds=bound)
+    own = best_placement(problem, result.best.shape)
+    assert own is not None
+    layout = problem.table.row(result.best.shape)
+    best = _filled(ctx, scenario, base, layout, result.best, own[1])
+    return replace(
+        best,
+        objective_seconds=result.objective_seconds,
+        bound_seconds=result.bound_seconds,
+        gap_fraction=result.gap_fraction,
+        runners_up=tuple(_runner_up(ctx, problem, row, best) for row in result.runners_up),
+    )
+
+
+def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
+    """One given layout in its best placement: time, memory, MFU, walls.
+
+    Status: feasible, or infeasible where it does not fit in memory. Layouts whose groups do not
+    nest in the domains are costed in the software's own rank order, from the rank table.
+
+    Raises:
+        IllegalLayoutError: a rule is broken.
+        InputError: a key or value is wrong.
+    """
+    (found,) = evaluate_many(
+        scenario, [parse_layout(layout) if isinstance(layout, str) else layout]
+    )
+    if isinstance(found, IllegalLayoutError):
+        raise found
+    return found
+
+
+def evaluate_many(
+    scenario: Scenario, rows: Iterable[Mapping[str, Any]]
+) -> list[Plan | IllegalLayoutError]:
+    """Each given layout evaluated, or the rule it breaks."""
+    ctx = CostContext.of(scenario)
+    base = _base(scenario, "feasible", None)
+    results: list[Plan | IllegalLayoutError] = []
+    for row in rows:
+        try:
+            results.append(_evaluated(ctx, scenario, base, given_layout(ctx, row)))
+        except IllegalLayoutError as error:
+            results.append(error)
+    return results
+
+
+def _searched(
+    problem: DenseProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
+) -> SearchResult:
+    """The search's answer, checked without its solver."""
+    tie_fraction = scenario.search.tie_fraction
+    constraints = SideConstraints(orders=scenario.search.orders)
+    result = search(
+        problem,
+        top_k=top_k,
+        tie_fraction=tie_fraction,
+        time_limit_seconds=time_limit_seconds,
+        constraints=constraints,
+    )
+    certificate = certify(problem, result, tie_fraction=tie_fraction, constraints=constraints)
+    if not certificate.valid:
+        raise AssertionError("; ".join(certificate.failures))
+    return result
+
+
+def _fitting(ctx: CostContext, scenario: Scenario, table: LayoutTable) -> LayoutTable:
+    if not len(table):
+        return table
+    _, peak = memory.worst_stage(ctx, table)
+    accepted = memory.VERDICTS.index(scenario.search.memory)
+    return table.take(memory.verdict_index(ctx, peak) <= accepted)
+
+
+def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:
+    document = scenario_to_document(scenario)
+    return Plan(inputs=document, inputs_sha256=inputs_sha256(document), status=status, search=spent)
+
+
+def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
+    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
+    constraints = SideConstraints(orders=scenario.search.orders)
+    found = best_placement(problem, 0, scenario.search.tie_fraction, constraints)
+    if found is not None:
+        plan_ = _filled(ctx, scenario, base, layout, *found)
+    else:
+        plan_ = _in_rank_order(ctx, scenario, base, layout)
+    fits = plan_.memory is not None and plan_.memory.verdict != "no"
+    return plan_ if fits else replace(plan_, status="infeasible")
+
+
+def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
+    order_name, axes = next(iter(ctx.software.orders.items()))
+    order = framework_order(layout, axes)
+    splits = order_splits(order, ctx.topology.widths)
+    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
+    return replace(
+        plan_,
+        rank_order=tuple(pair for pair in order if pair[1] > 1),
+        rank_order_name=order_name,
+        warnings=(
+            "its groups do not nest in the domains: costed in the software's own rank order "
+            f"{order_name}, every group as its worst one",
+        ),
+    )
+
+
+def _filled(
+    ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, row: Row, least: float
+) -> Plan:
+    """The plan of a layout in a placement; `least` is its step in its best placement."""
+    placement = np.array(row.placement, dtype=np.int64)
+    splits = {name: [float(g) for g in split] for name, split in splits_of(placement).items()}
+    tiers = ctx.topology.tier_names
+    orders = list(ctx.software.orders)
+    atom_orders = DenseProblem(ctx, LayoutTable.from_layouts([layout])).orders(0)
+    name = orders[list(atom_orders).index(row.order)] if row.order is not None else None
+    found = assess(ctx, layout, splits)
+    plan_ = _assessed(scenario, base, layout, found, ctx)
+    return replace(
+        plan_,
+        custom_order_gain_fraction=None if name is None else found.step_seconds / least - 1.0,
+        fill=dict(zip(tiers, row.fill, strict=True)),
+        placement={
+            atom: dict(zip(tiers, row.placement[i], strict=True)) for i, atom in enumerate(ATOMS)
+        },
+        rank_order=_rank_order(row),
+        rank_order_name=name,
+        swaps=tuple(
+            Swap(pair, seconds)
+            for pair, seconds in swap_costs(ctx, layout, placement, least).items()
+        ),
+        warnings=_warnings(plan_),
+    )
+
+
+def _assessed(
+    scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
+) -> Plan:
+    split = layers_by_stage(ctx.model.num_layers, layout)
+    document = {**layout.to_document(), "stage_layers": split}
+    return replace(
+        base,
+        step_seconds=found.step_seconds,
+        mfu=found.mfu,
+        mfu_denominator={
+            "accelerator": ctx.accelerator.name,
+            "precision": ctx.training.peak_key,
+            "peak_flops": ctx.peak_flops,
+        },
+        mfu_bf16=found.mfu_bf16,
+        hfu=found.hfu,
+        layout=document,
+        time=found.time,
+        memory=found.memory,
+        groups=found.groups,
+        **economics(scenario, found.step_seconds),
+    )
+
+
+def _runner_up(ctx: CostContext, problem: DenseProblem, row: Row, best: Plan) -> RunnerUp:
+    layout = problem.table.row(row.shape)
+    placement = np.array(row.placement, dtype=np.int64)
+    splits = {name: [float(g) for g in split] for name, split in splits_of(placement).items()}
+    found = assess(ctx, layout, splits)
+    assert best.time is not None and best.step_seconds is not None
+    return RunnerUp(
+        layout=layout.to_document(),
+        rank_order=_rank_order(row),
+        step_seconds=found.step_seconds,
+        loss_fraction=found.step_seconds / best.step_seconds - 1.0,
+        terms={k: v - best.time[k] for k, v in found.time.items()},
+    )
+
+
+def _rank_order(row: Row) -> tuple[tuple[str, int], ...]:
+    pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
+    return tuple((ATOMS[atom], factor) for atom, factor in pairs)
+
+
+def _warnings(plan_: Plan) -> tuple[str, ...]:
+    found = []
+    if plan_.memory is not None and plan_.memory.verdict == "fragile":
+        found.append(
+            "memory is fragile: the prediction is close under the capacity, and fragmentation can "
+            "exceed it; first try expandable allocator segments"
+        )
+    return tuple(found)
+
+
+def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:
+    return replace(
+        base,
+        nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
+        relaxations=tuple(relax.relaxations(scenario)) if base.status == "infeasible" else (),
+    )

@@ -1,0 +1,99 @@
+"""Plan files that were edited, cut or made up: refused with the place, never followed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.errors import ExportError, InputError
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    plan = api.plan(api.load_scenario("llama3-8b-h100x8"))
+    found: dict[str, Any] = json.loads(json.dumps(plan.to_document()))
+    return found
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_what_was_written_is_read_back(tmp_path: Path, document: dict[str, Any]) -> None:
+    path = written(tmp_path, document)
+    assert api.read_plan(path) == api.read_plan(tmp_path)
+    assert json.loads(json.dumps(api.read_plan(path).to_document())) == document
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tp", 3), ("tp", "2"), ("mbs", -1), ("pp", 0), ("vp", 0), ("overlap", ["tp"]),
+        ("cp_kind", "zig"), ("zero_stage", 9), ("stage_layers", "x"), ("stage_layers", [1]),
+        ("unheard_of", 1),
+    ],
+)  # fmt: skip
+def test_edited_layouts_are_refused(
+    tmp_path: Path, document: dict[str, Any], key: str, value: object
+) -> None:
+    edited = {**document, "layout": {**document["layout"], key: value}}
+    if (key, value) == ("tp", "2"):
+        edited["layout"]["dp"] = 5
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edited))
+    assert "plan.json" in str(caught.value)
+
+
+def test_edited_inputs_are_refused(tmp_path: Path, document: dict[str, Any]) -> None:
+    training = {**document["inputs"]["training"], "global_batch_size": 7}
+    edited = {**document, "inputs": {**document["inputs"], "training": training}}
+    with pytest.raises(InputError, match="not those the plan was made from"):
+        api.read_plan(written(tmp_path, edited))
+
+
+@pytest.mark.parametrize("order", [[], [["tp", 3]], [["tp", 2], ["zz", 4]]])
+def test_rank_orders_must_number_the_ranks(
+    tmp_path: Path, document: dict[str, Any], order: list[Any]
+) -> None:
+    with pytest.raises(InputError, match="rank order"):
+        api.read_plan(written(tmp_path, {**document, "rank_order": order}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 1}', '{"schema_version": 2}'],
+)
+def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        api.read_plan(path)
+
+
+def test_numbers_are_numbers(tmp_path: Path, document: dict[str, Any]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**document, "step_seconds": float("nan")}))
+    with pytest.raises(InputError, match="NaN"):
+        api.read_plan(path)
+
+
+def test_paths_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError):
+        api.read_plan("x" * 5000)
+
+
+def test_the_plan_file_is_a_target(tmp_path: Path, document: dict[str, Any]) -> None:
+    plan = api.read_plan(written(tmp_path, document))
+    (text,) = api.export_plan(plan, "json").values()
+    assert json.loads(text) == document
+
+
+def test_a_layout_that_does_not_fit_is_not_exported() -> None:
+    plan = api.evaluate(api.load_scenario("llama3-70b-h100x1024"), "tp=1")
+    assert plan.status == "infeasible"
+    with pytest.raises(ExportError, match="does not fit"):
+        api.export_plan(plan, "megatron")
