@@ -1,6 +1,6 @@
 """CPU seconds from a parsed scenario to a proven plan, imports excluded.
 
-    python benchmarks/search.py [SCENARIO...]
+python benchmarks/search.py [SCENARIO...]
 """
 
 from __future__ import annotations

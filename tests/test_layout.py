@@ -73,7 +73,7 @@ def test_label_leaves_out_degrees_of_one() -> None:
 
 
 def test_groups_are_products_of_atoms() -> None:
-    """States shard and gradients move over cp·dp_shard (DESIGN §8)."""
+    """States shard and gradients move over cp·dp_shard."""
     assert ATOMS == ("tp", "cp", "dp_shard", "dp_replicate", "pp")
     assert GROUPS["shard"] == ("cp", "dp_shard")
     assert GROUPS["replicate"] == ("dp_replicate",)

@@ -38,7 +38,10 @@ from planner.layout import CP_KINDS, LayoutLike, Numeric
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step by cause; they sum to the step. See DESIGN of the plan file's `time`."""
+    """Seconds of one step by cause, of the slowest stage's rank; they sum to the step.
+
+    tp to dp are exposed seconds outside the bubble; bubble is idle slots times a slot.
+    """
 
     compute_gemm: Numeric
     compute_attention: Numeric
