@@ -23,7 +23,7 @@ from planner.search.dense import DenseProblem, splits_of
 from planner.search.enumerate import layouts
 from planner.search.placement import fills, order_placements
 
-BLOCK = 8192
+BLOCK = 16384
 
 
 def candidates(ctx: CostContext, num_rows: int) -> tuple[LayoutTable, np.ndarray]:

@@ -11,9 +11,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "planner.api": (
-        "compare", "evaluate", "evaluate_many", "export_plan", "load_scenario", "names", "plan",
-        "read_plan", "schema", "scenario_of", "validate_runs", "Comparison", "Scenario",
-        "Validation",
+        "calibrate_collectives", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
+        "export_plan", "load_scenario", "names", "plan", "read_plan", "schema", "scenario_of",
+        "validate_collectives", "validate_runs", "Comparison", "Scenario", "Validation",
     ),
     "planner.planfile": ("Plan",),
     "planner.layout": ("Axis", "Layout", "LayoutTable"),

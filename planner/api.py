@@ -8,15 +8,24 @@ other = planner.evaluate(scenario, "tp=8,pp=4,vp=5,mbs=1")
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner import files
+from planner.advice import Diagnosis, Explanation
+from planner.advise import diagnose as diagnosing
+from planner.advise import explain as explaining
+from planner.advise.measured import read_measured
+from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.evidence import calibration, collectives
+from planner.evidence.calibration import Calibration
+from planner.evidence.collectives import CollectivesValidation
 from planner.evidence.runs import Validation, validate_runs
+from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.export import TARGETS, export_plan
 from planner.files import Kind
 from planner.layout import ATOMS
@@ -30,6 +39,7 @@ from planner.problem.scenario import (
     scenario_from_document,
 )
 from planner.problem.topology import Topology
+from planner.roofs import Roofline
 from planner.search.given import given_layout
 
 PLAN_FILE = "what `planner plan --json` prints"
@@ -143,6 +153,73 @@ def compare(first: Plan, second: Plan) -> Comparison:
     )
 
 
+def explain(scenario: Scenario, layout: str | Mapping[str, Any] | None = None) -> Explanation:
+    """Why each group of the best plan (or of a layout) lives where it does, what the step waits
+    for, and what would make it faster, each change tried.
+
+    Raises:
+        IllegalLayoutError, InputError: as `evaluate`.
+    """
+    return explaining.explain(
+        scenario, plan(scenario) if layout is None else evaluate(scenario, layout)
+    )
+
+
+def diagnose(
+    scenario: Scenario,
+    measured: str | Mapping[str, float | str],
+    layout: str | Mapping[str, Any] | None = None,
+) -> Diagnosis:
+    """A measured run (mfu, step_seconds, tokens_per_second, tflops) beside its prediction.
+
+    layout: the one that ran; without it the best plan's is compared, with a warning.
+
+    Raises:
+        IllegalLayoutError, InputError: as `evaluate`, or a measured value is wrong, or no layout
+            is given and none fits.
+    """
+    given = read_measured(measured)
+    if layout is not None:
+        return diagnosing.diagnose(scenario, evaluate(scenario, layout), given)
+    best = plan(scenario)
+    if best.layout is None:
+        raise InputError("no layout fits to compare with", key="--layout", allowed="the one run")
+    warning = "no layout was given: compared with the best plan, not with what ran (--layout)"
+    return diagnosing.diagnose(scenario, best, given, (warning,))
+
+
+def validate_collectives(
+    paths: Iterable[str | Path] = (PUBLISHED,), topology: Topology | str | Path | None = None
+) -> CollectivesValidation:
+    """Measured collectives (nccl-tests text or JSON lines) beside their predictions.
+
+    topology: what they ran on; without it the shipped fabrics that match their configuration.
+
+    Raises:
+        InputError: a file cannot be read, or does not fit the topology.
+    """
+    return collectives.validate_collectives(read_sweeps(paths), _topology(topology))
+
+
+def calibrate_collectives(
+    paths: Iterable[str | Path], topology: Topology | str | Path, name: str | None = None
+) -> Calibration:
+    """A fabric fitted to nccl-tests logs: that of the outermost tier they cross.
+
+    Raises:
+        InputError: a file cannot be read, or the logs do not fit the topology or each other.
+    """
+    found = _topology(topology)
+    assert found is not None
+    return calibration.calibrate(read_sweeps(paths), found, name)
+
+
+def _topology(given: Topology | str | Path | None) -> Topology | None:
+    if given is None or isinstance(given, Topology):
+        return given
+    return files.load(given, "topology", Topology)
+
+
 def names(kind: Kind) -> list[str]:
     """Names of what is shipped: topologies, models, scenarios, software, accelerators, fabrics."""
     return files.names(kind)
@@ -160,20 +237,33 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 __all__ = [
+    "PUBLISHED",
     "TARGETS",
+    "Calibration",
+    "CollectivesValidation",
     "Comparison",
+    "Diagnosis",
+    "Explanation",
     "Plan",
+    "Roofline",
     "Scenario",
     "Validation",
+    "calibrate_collectives",
     "compare",
+    "diagnose",
     "evaluate",
     "evaluate_many",
+    "explain",
     "export_plan",
+    "generations",
     "load_scenario",
+    "load_subject",
     "names",
     "plan",
     "read_plan",
+    "roofline",
     "scenario_of",
     "schema",
+    "validate_collectives",
     "validate_runs",
 ]

@@ -87,13 +87,18 @@ def step_of_costs(
     """The scalar step as a function of one flat vector of all costs, and that vector."""
     shape = shape_costs(ctx, layout)
     costs = channel_costs(ctx, shape.traffic, splits)
-    names, width = list(costs), 1 + len(ctx.topology.widths)
-    flat = [float(part) for c in costs.values() for part in (c.latency_seconds, *c.busy_seconds)]
+    names, width = list(costs), 2 + len(ctx.topology.widths)
+    flat = [
+        float(part)
+        for c in costs.values()
+        for part in (c.latency_seconds, c.switch_seconds, *c.busy_seconds)
+    ]
 
     def step(vector: Any) -> float:
         rows = np.asarray(vector).reshape(len(names), width).tolist()
         given = {
-            name: GroupCost(row[0], tuple(row[1:])) for name, row in zip(names, rows, strict=True)
+            name: GroupCost(row[0], tuple(row[2:]), row[1])
+            for name, row in zip(names, rows, strict=True)
         }
         return float(step_time(ctx, layout, shape, given).total)
 

@@ -22,6 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("problem",),
     ("layout",),
     ("cost", "planfile", "ranks", "ingest"),
+    ("advice", "roofs"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
     ("advise", "sweep"),
@@ -50,7 +51,18 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rows", "enumerate", "given", "dense"),
         ("optimize", "certify", "relax", "swaps"),
     ),
-    "evidence": (("metrics", "published"), ("rows",), ("runs",)),
+    "evidence": (
+        ("metrics", "published", "sweeps", "fabric_file"),
+        ("rows", "fabrics"),
+        ("runs", "collectives"),
+        ("suspicion",),
+        ("calibration",),
+    ),
+    "advise": (
+        ("baseline", "contexts", "measured"),
+        ("accounting", "actions", "ledger"),
+        ("explain", "diagnose", "roofline"),
+    ),
 }
 
 GROUND = {"errors", "units", "documents", "complaints", "files"}

@@ -14,8 +14,9 @@ import planner
 PUBLIC = [
     "__version__",
     # calls
-    "compare", "evaluate", "evaluate_many", "export_plan", "load_scenario", "names", "plan",
-    "read_plan", "scenario_of", "schema", "validate_runs",
+    "calibrate_collectives", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
+    "export_plan", "load_scenario", "names", "plan", "read_plan", "scenario_of", "schema",
+    "validate_collectives", "validate_runs",
     # values
     "Axis", "Comparison", "Layout", "LayoutTable", "Plan", "Scenario", "Validation",
     # errors

@@ -1,5 +1,13 @@
 """The command line: `planner`. Everything it does is one call of `planner.api`."""
 
-from planner.cli.commands import main
+from planner.cli.collectives import calibrate, validate_collectives
+from planner.cli.commands import main, validate
+from planner.cli.explain import explain as explain_command
+from planner.cli.roofline import roofline as roofline_command
+
+main.add_command(calibrate)
+main.add_command(explain_command)
+main.add_command(roofline_command)
+validate.add_command(validate_collectives)
 
 __all__ = ["main"]

@@ -1,8 +1,9 @@
-"""Time of a collective over the tiers its group spans: start-up, bytes, and the ramp between.
+"""Time of a collective over the tiers its group spans: start-up, bytes, and what lies between.
 
 A group of n ranks has a *split* over tiers, inner to outer: g_1 … g_T members with Π g_t = n (a
 sequence of T numbers, or of arrays of one shape). Costs come as a vector (`GroupCost`): seconds
-of latency, and busy seconds of each tier's links per rank. `duration` joins them.
+of latency, seconds of the switch to what carries large messages, and busy seconds of each tier's
+links per rank. `duration` joins them.
 
 Rings run through all members, and as many rings side by side as the group has members in a domain:
 with inner_t = Π_{u<t} g_u members below tier t, each of their links carries 1/inner_t of what
@@ -21,31 +22,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numeric = Any
-PerTier = Sequence[float] | NDArray[np.float64]
-"""One number per tier, inner to outer."""
+PerTier = Sequence[Numeric] | NDArray[np.float64]
+"""One number (or array over groups) per tier, inner to outer."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """Cost vector of one group's traffic: seconds of latency, and of each tier's links."""
+    """Cost vector of one group's traffic, in seconds.
+
+    latency: of start-up; busy: of each tier's links; switch: how much later than the small-message
+    protocol and algorithm those for large messages start.
+    """
 
     latency_seconds: Numeric
     busy_seconds: tuple[Numeric, ...]
+    switch_seconds: Numeric = 0.0
 
 
 def duration(cost: GroupCost, ramp: PerTier) -> Numeric:
-    """Seconds of the traffic alone: L + max over tiers of B_t + 2·ramp_t·√(L·B_t).
+    """Seconds of the traffic alone: L + max over tiers of B_t + min(W, 2·ramp_t·√(W·B_t)).
 
-    Tiers are pipelined, so the slowest sets the pace. ramp = 0 is the plain α-β line; ramp = 1 is
-    the p-norm with p = ½. Between start-up and full rate real collectives lie above the line
-    (protocol switches): over 40 nccl-tests sweeps a p-norm with p ≈ 0.59 halves the error of
-    α + S/β. Non-decreasing in every component.
+    Tiers are pipelined, so the slowest sets the pace. Small messages start at L and large ones at
+    L + W, for they take protocols and algorithms with slower hops and full rate (NCCL: LL, LL128,
+    Simple; tree, ring). Between the two the best of many lies near a square root; ramp_t says how
+    early it starts, W = 0 or ramp = 0 is the plain α-β line. Non-decreasing in every component.
     """
-    latency = cost.latency_seconds
+    switch = cost.switch_seconds
     slowest: Numeric = 0.0
     for busy, factor in zip(cost.busy_seconds, ramp, strict=True):
-        slowest = np.maximum(slowest, busy + 2.0 * factor * np.sqrt(latency * busy))
-    return latency + slowest
+        later = np.minimum(switch, 2.0 * factor * np.sqrt(switch * busy))
+        slowest = np.maximum(slowest, busy + later)
+    return cost.latency_seconds + slowest
+
+
+SWITCH_GATHER = 2.0
+SWITCH_ALL_TO_ALL = 1.0
+SWITCH_PAIR = 0.7
+SWITCH_TREE, SWITCH_RING = 5.0, 0.5
+"""Switch seconds per second of latency, from nccl-tests sweeps of many fabrics. NCCL's hops slow
+down 5.7-fold from LL to Simple inside a node and 2.8 to 5.2-fold between nodes; an all-reduce moves
+from trees to rings besides, so it counts both; sends are Simple all along."""
 
 
 def gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
@@ -102,6 +118,25 @@ IN_SWITCH_MEMBERS = 6
 """NVLS raises all-reduce from five or six ranks on (nccl-tests logs of 2, 4 and 8 ranks)."""
 
 
+def broadcast_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
+    """Busy seconds of each tier per byte broadcast along rings: every link carries all of it."""
+    size = _product(split)
+    inner: Numeric = 1.0
+    out = []
+    for tier, (members, bytes_per_second) in enumerate(zip(split, rate, strict=True)):
+        out.append(_carries(tier, members, inner, size) / (inner * bytes_per_second))
+        inner = inner * members
+    return tuple(out)
+
+
+def mesh_share(members: Numeric, mesh_members: float) -> Numeric:
+    """Share of an accelerator's links that a group uses in a full mesh: one link per other member.
+
+    A pair of a mesh of eight has one link of seven; the whole mesh has all.
+    """
+    return np.clip((members - 1.0) / (mesh_members - 1.0), 1.0 / (mesh_members - 1.0), 1.0)
+
+
 def all_to_all_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte a rank holds: tier t carries what leaves its domain."""
     size = _product(split)
@@ -152,9 +187,33 @@ def tree_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numer
     return start + hops
 
 
+POSTING_SHARE = 0.25
+"""Of the base latency, for each further peer of an all-to-all: sends are posted in turn (8 A100:
+85 us against 35 of an all-reduce; 16 B200 in two nodes: 38 us)."""
+
+SIMPLE_BASE = 8.4 / 6.6
+"""Base latency of protocol Simple, which sends use, over that of LL: NCCL's tuning constants."""
+
+
+def pairwise_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
+    """Seconds an empty all-to-all takes: a message to and from every peer, posted in turn."""
+    peers = _product(split) - 1.0
+    start, farthest = _farthest(split, hop, base)
+    return start * (1.0 + POSTING_SHARE * peers) + farthest
+
+
 def pair_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
     """Seconds an empty message takes to the next member; the worst pair counts."""
+    start, farthest = _farthest(split, hop, base)
+    return start * SIMPLE_BASE + farthest
+
+
+def _farthest(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> tuple[Numeric, Numeric]:
+    """Largest base latency and largest hop of the tiers a group spans; zeros for one member."""
     start: Numeric = 0.0
+    farthest: Numeric = 0.0
     for members, hop_seconds, base_seconds in zip(split, hop, base, strict=True):
-        start = np.maximum(start, (np.asarray(members) > 1) * (hop_seconds + base_seconds))
-    return start
+        spans = np.asarray(members) > 1
+        start = np.maximum(start, spans * base_seconds)
+        farthest = np.maximum(farthest, spans * hop_seconds)
+    return start, farthest

@@ -6,6 +6,7 @@ arrays over tiers, resolved once (the attention backend, the peak of the declare
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from planner.problem.hardware import (
 from planner.problem.model import Model, require_costed
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
-from planner.problem.topology import Topology
+from planner.problem.topology import Tier, Topology
 from planner.problem.training import Training
 
 Array = NDArray[np.float64]
@@ -44,11 +45,17 @@ class TierArrays:
     point_to_point: Array
     hop_seconds: Array
     base_seconds: Array
+    short_send: Array | None = None  # as point_to_point, short on the innermost tier; None: alike
+    mesh_members: tuple[float | None, ...] | None = None  # of full meshes; None: there are none
 
     @classmethod
     def of(cls, topology: Topology) -> TierArrays:
         """The tiers of a topology."""
-        tiers = topology.tiers
+        return cls.of_tiers(topology.tiers)
+
+    @classmethod
+    def of_tiers(cls, tiers: Sequence[Tier]) -> TierArrays:
+        """Tiers, inner to outer."""
         line = np.array([tier.bytes_per_second for tier in tiers], dtype=float)
 
         def column(name: str) -> Array:
@@ -62,7 +69,23 @@ class TierArrays:
             point_to_point=line * column("p2p_efficiency"),
             hop_seconds=column("hop_seconds"),
             base_seconds=column("base_seconds"),
+            short_send=_short_send(tiers, line * column("p2p_efficiency")),
+            mesh_members=_mesh_members(tiers),
         )
+
+
+def _short_send(tiers: Sequence[Tier], point_to_point: Array) -> Array | None:
+    rate = tiers[0].fabric.short_send_bytes_per_second
+    if rate is None:
+        return None
+    return np.minimum(point_to_point, [float(rate), *(np.inf for _ in tiers[1:])])
+
+
+def _mesh_members(tiers: Sequence[Tier]) -> tuple[float | None, ...] | None:
+    members = [tier.fabric.mesh_members for tier in tiers]
+    if all(count is None for count in members):
+        return None
+    return tuple(None if count is None else float(count) for count in members)
 
 
 @dataclass(frozen=True, slots=True)

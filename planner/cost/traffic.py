@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import collectives
-from planner.cost.collectives import GroupCost, Numeric
+from planner.cost.collectives import GroupCost, Numeric, PerTier
 from planner.cost.compute import RECOMPUTED_SHARES
-from planner.cost.context import CostContext, TierArrays
+from planner.cost.context import Array, CostContext, TierArrays
 from planner.layout import CP_KINDS, LayoutLike
 
 Splits = Mapping[str, Sequence[Numeric]]
@@ -29,7 +29,8 @@ class Part:
     """Collectives of one kind: how many, and the bytes they move in all.
 
     kind: gather (all-gather or reduce-scatter; bytes of the gathered whole), all_reduce (bytes
-    reduced), all_to_all (bytes a rank holds), pair (bytes sent to the next member).
+    reduced), broadcast (bytes broadcast), all_to_all (bytes a rank holds), pair (bytes sent to the
+    next member).
     """
 
     kind: str
@@ -111,22 +112,68 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
     }
 
 
-def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> GroupCost:
-    """Latency of one call and busy seconds per byte of a kind, for a group split over tiers."""
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a kind of collective costs a group: seconds per call, and busy seconds per byte.
+
+    short_busy: the innermost tier's per byte of short sends, where those are slower.
+    """
+
+    latency_seconds: Numeric
+    switch_seconds: Numeric
+    busy_seconds: tuple[Numeric, ...]
+    short_busy_seconds: Numeric | None = None
+
+    def cost(self, calls: Numeric, num_bytes: Numeric) -> GroupCost:
+        """Cost vector of so many calls that move so many bytes in all."""
+        busy = tuple(num_bytes * seconds for seconds in self.busy_seconds)
+        if self.short_busy_seconds is not None:
+            short = np.minimum(num_bytes, calls * SHORT_SEND_BYTES) * self.short_busy_seconds
+            busy = (np.maximum(busy[0], short), *busy[1:])
+        return GroupCost(calls * self.latency_seconds, busy, calls * self.switch_seconds)
+
+
+SHORT_SEND_BYTES = 64 * 2.0**20
+"""Sends of up to so many bytes run at the short rate; longer ones take no less (sendrecv logs of
+8 H100 and 8 B200: 82 GB/s to 64 MiB, then the same 0.8 ms to 256 MiB)."""
+
+
+def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
+    """What a kind of collective costs a group split over tiers so."""
     hop, base = tiers.hop_seconds, tiers.base_seconds
-    if kind == "gather":
+    gather = _in_mesh(tiers.gather, split, tiers)
+    short = None
+    if kind in ("gather", "broadcast"):
         latency = collectives.ring_latency(split, hop, base)
-        busy = collectives.gather_busy(split, tiers.gather)
+        switch = collectives.SWITCH_GATHER * latency
+        ring = collectives.gather_busy if kind == "gather" else collectives.broadcast_busy
+        busy = ring(split, gather)
     elif kind == "all_reduce":
         latency = collectives.tree_latency(split, hop, base)
-        busy = collectives.all_reduce_busy(split, tiers.gather, tiers.all_reduce)
+        switch = collectives.SWITCH_TREE * latency
+        switch = switch + collectives.SWITCH_RING * collectives.ring_latency(split, hop, base)
+        busy = collectives.all_reduce_busy(split, gather, _in_mesh(tiers.all_reduce, split, tiers))
     elif kind == "all_to_all":
-        latency = collectives.ring_latency(split, hop, base)
-        busy = collectives.all_to_all_busy(split, tiers.all_to_all)
+        latency = collectives.pairwise_latency(split, hop, base)
+        switch = collectives.SWITCH_ALL_TO_ALL * latency
+        busy = collectives.all_to_all_busy(split, _in_mesh(tiers.all_to_all, split, tiers))
     else:
         latency = collectives.pair_latency(split, hop, base)
+        switch = collectives.SWITCH_PAIR * latency
         busy = collectives.point_to_point_busy(split, tiers.point_to_point)
-    return GroupCost(latency, busy)
+        if tiers.short_send is not None:
+            short, *_ = collectives.point_to_point_busy(split, tiers.short_send)
+    return Price(latency, switch, busy, short)
+
+
+def _in_mesh(rate: Array, split: Sequence[Numeric], tiers: TierArrays) -> PerTier:
+    """Rates that the group's links reach together: in a full mesh, of those it has."""
+    if tiers.mesh_members is None:
+        return rate
+    return [
+        tier_rate if mesh is None else tier_rate * collectives.mesh_share(members, mesh)
+        for tier_rate, members, mesh in zip(rate, split, tiers.mesh_members, strict=True)
+    ]
 
 
 def channel_costs(
@@ -143,16 +190,18 @@ def channel_costs(
     return {name: joined(channel, prices) for name, channel in traffic.items()}
 
 
-def joined(channel: Channel, prices: Mapping[tuple[str, str], GroupCost]) -> GroupCost:
+def joined(channel: Channel, prices: Mapping[tuple[str, str], Price]) -> GroupCost:
     """Cost vector of a channel whose parts run one after another, at the prices of each kind."""
-    latency: Numeric = 0.0
-    busy: tuple[Numeric, ...] | None = None
-    for part in channel.parts:
-        unit = prices[channel.group, part.kind]
-        latency = latency + part.calls * unit.latency_seconds
-        moved = tuple(part.num_bytes * seconds for seconds in unit.busy_seconds)
-        busy = moved if busy is None else tuple(a + b for a, b in zip(busy, moved, strict=True))
-    return GroupCost(latency, busy or ())
+    first, *others = [
+        prices[channel.group, part.kind].cost(part.calls, part.num_bytes) for part in channel.parts
+    ]
+    for other in others:
+        first = GroupCost(
+            first.latency_seconds + other.latency_seconds,
+            tuple(a + b for a, b in zip(first.busy_seconds, other.busy_seconds, strict=True)),
+            first.switch_seconds + other.switch_seconds,
+        )
+    return first
 
 
 def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:

@@ -29,13 +29,19 @@ class Fabric(Strict):
     bytes_per_second: BytesPerSecond = Field(alias="bandwidth")
     base_seconds: Seconds = Field(alias="base_latency")
     hop_seconds: Seconds = Field(alias="hop_latency")
-    # Weight of the square-root term between start-up and bytes: T = L + B + 2·ramp·√(L·B).
+    # How early messages leave the start-up time: T = L + B + min(W, 2·ramp·√(W·B)), W from L.
     ramp: NotNegative
     efficiency: Efficiency
     # In-switch reduction moves fewer bytes than the ring that bus bandwidth counts: above 1.
     all_reduce_efficiency: Annotated[Figure, Sourced(above=0, at_most=2)]
     all_to_all_efficiency: Efficiency
     p2p_efficiency: Efficiency
+    # Sends of up to 64 MiB use few of the links at once; absent where that makes no difference.
+    short_send_bytes_per_second: BytesPerSecond | None = Field(
+        alias="short_send_bandwidth", default=None
+    )
+    # Accelerators that a full mesh links pairwise: fewer of them share fewer links.
+    mesh_members: Annotated[Figure, Sourced(at_least=2)] | None = None
 
 
 class Tier(Strict):

@@ -62,6 +62,11 @@ def compact(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 else _significant(value, 2)
 
 
+def from_ridge(margin: float) -> str:
+    """Intensity over a ridge: '2.3× right' of it, or '148× left'."""
+    return f"{compact(margin)}× right" if margin >= 1 else f"{compact(1 / margin)}× left"
+
+
 def _rounded(value: float, digits: int) -> float:
     return float(f"{value:.{digits - 1}e}")
 

@@ -1,8 +1,8 @@
 """Component minima of a group's cost over its splits: what lower bounds of a step are made of.
 
-A group's cost is a vector: latency, and busy seconds of each tier. The step is non-decreasing in
-every component, so the step at every component's own least over the group's splits is at most the
-step of any placement.
+A group's cost is a vector: latency, switch, and busy seconds of each tier. The step is
+non-decreasing in every component, so the step at every component's own least over the group's
+splits is at most the step of any placement.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.collectives import GroupCost
 from planner.cost.context import TierArrays
-from planner.cost.traffic import price
+from planner.cost.traffic import Price, price
 from planner.search.placement import splits
 
 IntArray = NDArray[np.int64]
@@ -28,8 +27,8 @@ def component_minima(
     num_ranks: int,
     tiers: TierArrays,
     inner: tuple[int, int],
-) -> tuple[GroupCost, BoolArray]:
-    """Least latency of a call and least busy seconds per byte of groups of these sizes.
+) -> tuple[Price, BoolArray]:
+    """Least seconds of a call and least busy seconds per byte of groups of these sizes.
 
     Each component's least over the splits of a group that some fill of `num_ranks` realises with
     inner[0] to inner[1] members in one innermost domain. Second, whether there is such a split;
@@ -39,10 +38,12 @@ def component_minima(
     rows = [
         _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner) for size in distinct.tolist()
     ]
-    table = np.array([row or (0.0,) * (1 + len(widths)) for row in rows], dtype=np.float64)
-    latency, *busy = table.T[:, position]
+    length = max((len(row) for row in rows if row is not None), default=2 + len(widths))
+    table = np.array([row or (0.0,) * length for row in rows], dtype=np.float64)
+    latency, switch, *busy = table.T[:, position]
     possible = np.array([row is not None for row in rows], dtype=bool)[position]
-    return GroupCost(latency, tuple(busy)), possible
+    short = busy.pop() if len(busy) > len(widths) else None
+    return Price(latency, switch, tuple(busy), short), possible
 
 
 class _Tiers:
@@ -71,6 +72,8 @@ def _minima(
     options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
     if not len(options):
         return None
-    cost = price(kind, list(options.T), tiers.tiers)
-    parts = (cost.latency_seconds, *cost.busy_seconds)
+    unit = price(kind, list(options.T), tiers.tiers)
+    parts = [unit.latency_seconds, unit.switch_seconds, *unit.busy_seconds]
+    if unit.short_busy_seconds is not None:
+        parts.append(unit.short_busy_seconds)
     return tuple(float(np.min(np.broadcast_to(part, len(options)))) for part in parts)

@@ -8,10 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate, shape_costs, step_time
-from planner.cost.traffic import Splits, channel_costs, joined, occurrences
+from planner.cost.traffic import Price, Splits, channel_costs, joined, occurrences
 from planner.layout import ATOMS, GROUPS, LayoutTable
 from planner.search.bounds import component_minima
 
@@ -73,7 +72,7 @@ class DenseProblem:
         shape = shape_costs(self.ctx, table)
         degrees, width = self.degrees[shapes], self.widths[0]
         possible = np.ones(len(shapes), dtype=bool)
-        least: dict[tuple[str, str], GroupCost] = {}
+        least: dict[tuple[str, str], Price] = {}
         for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
             inner = (1, width // (tp_inside or 1))
             if group == "tp" and tp_inside is not None:

@@ -11,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.collectives import (
+    POSTING_SHARE,
+    SIMPLE_BASE,
     GroupCost,
     all_reduce_busy,
     all_to_all_busy,
+    broadcast_busy,
     duration,
     gather_busy,
+    mesh_share,
     pair_latency,
+    pairwise_latency,
     point_to_point_busy,
     ring_latency,
     tree_latency,
@@ -36,8 +41,14 @@ BUSY: dict[str, Callable[..., Any]] = {
     "all_reduce": all_reduce,
     "all_to_all": all_to_all_busy,
     "pair": point_to_point_busy,
+    "broadcast": broadcast_busy,
 }
-LATENCY = {"ring": ring_latency, "tree": tree_latency, "pair": pair_latency}
+LATENCY = {
+    "ring": ring_latency,
+    "tree": tree_latency,
+    "pairwise": pairwise_latency,
+    "pair": pair_latency,
+}
 
 members = st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
 splits = st.lists(members, min_size=3, max_size=3)
@@ -159,6 +170,18 @@ def test_worst_neighbour_is_as_far_as_the_group_reaches() -> None:
     assert point_to_point_busy([1.0, 4.0], RATES) == (0.0, 1 / NIC)
 
 
+def test_broadcast_sends_everything_over_every_link() -> None:
+    """nccl-tests' bus bandwidth of a broadcast is its algorithm bandwidth."""
+    assert broadcast_busy([8.0], [NVLINK]) == (1 / NVLINK,)
+    inside, outside = broadcast_busy([8.0, 4.0], RATES)
+    assert (inside, outside) == pytest.approx((1 / NVLINK, 1 / (8 * NIC)), rel=1e-15)
+
+
+@pytest.mark.parametrize(("members", "share"), [(1, 1 / 7), (2, 1 / 7), (4, 3 / 7), (8, 1.0)])
+def test_a_mesh_has_a_link_per_other_member(members: int, share: float) -> None:
+    assert mesh_share(float(members), 8.0) == pytest.approx(share, rel=1e-15)
+
+
 # ---------------------------------------------------------------- latency
 
 
@@ -173,9 +196,17 @@ def test_tree_goes_up_and_down() -> None:
 
 
 def test_neighbour_is_one_hop_away() -> None:
-    assert pair_latency([8.0, 1.0], [1.0, 10.0], [3.0, 5.0]) == 4.0
-    assert pair_latency([8.0, 2.0], [1.0, 10.0], [3.0, 5.0]) == 15.0
-    assert pair_latency([1.0, 2.0], [1.0, 10.0], [3.0, 5.0]) == 15.0
+    """Sends start as protocol Simple does: 8.4 us where LL takes 6.6."""
+    hop, base = [1.0, 10.0], [3.0, 5.0]
+    assert pair_latency([8.0, 1.0], hop, base) == pytest.approx(1 + 3 * SIMPLE_BASE)
+    assert pair_latency([8.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
+    assert pair_latency([1.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
+
+
+def test_an_exchange_posts_its_messages_in_turn() -> None:
+    hop, base = [1.0, 10.0], [3.0, 5.0]
+    assert pairwise_latency([8.0, 1.0], hop, base) == 3 * (1 + 7 * POSTING_SHARE) + 1
+    assert pairwise_latency([8.0, 2.0], hop, base) == 5 * (1 + 15 * POSTING_SHARE) + 10
 
 
 @pytest.mark.parametrize("kind", LATENCY)
@@ -190,30 +221,55 @@ def test_without_ramp_the_slowest_tier_follows_the_start() -> None:
     assert duration(GroupCost(2.0, (3.0, 5.0)), (0.0, 0.0)) == 7.0
 
 
-def test_full_ramp_is_the_p_norm_of_one_half() -> None:
-    found = duration(GroupCost(2.0, (8.0, 0.0)), (1.0, 1.0))
-    assert found == pytest.approx((2.0**0.5 + 8.0**0.5) ** 2, rel=1e-15)
+def test_without_a_switch_there_is_no_ramp() -> None:
+    assert duration(GroupCost(4.0, (9.0, 16.0)), (2.0, 1.0)) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("busy", "extra"),
+    [
+        (0.0, 0.0),  # small messages: start-up alone
+        (1.0, 4.0),  # 2·½·√(16·1)
+        (4.0, 8.0),
+        (16.0, 16.0),  # large ones start the whole switch later
+        (1e6, 16.0),
+    ],
+)
+def test_messages_climb_from_one_start_to_the_other(busy: float, extra: float) -> None:
+    """L + B + min(W, 2·ramp·√(W·B)) with L = 2, W = 16, ramp = ½."""
+    assert duration(GroupCost(2.0, (busy, 0.0), 16.0), (0.5, 0.5)) == pytest.approx(
+        2 + busy + extra
+    )
 
 
 def test_each_tier_has_its_own_ramp() -> None:
-    assert duration(GroupCost(4.0, (9.0, 16.0)), (2.0, 0.0)) == 4.0 + 9.0 + 2 * 2 * 6.0
+    cost = GroupCost(4.0, (9.0, 16.0), 100.0)
+    assert duration(cost, (1.0, 0.0)) == 4.0 + 9.0 + 2 * 30.0
+    assert duration(cost, (0.0, 0.5)) == 4.0 + 16.0 + 40.0
 
 
 @given(
     st.floats(0, 10),
     st.lists(st.floats(0, 10), min_size=3, max_size=3),
     st.lists(st.floats(0, 2), min_size=3, max_size=3),
-    st.integers(0, 3),
+    st.floats(0, 10),
+    st.integers(0, 4),
     st.floats(0, 10),
 )
 def test_duration_never_falls(
-    latency: float, busy: list[float], ramp: list[float], component: int, push: float
+    latency: float,
+    busy: list[float],
+    ramp: list[float],
+    switch: float,
+    component: int,
+    push: float,
 ) -> None:
-    costs = [latency, *busy]
-    before = duration(GroupCost(costs[0], tuple(costs[1:])), ramp)
-    assert before >= max(costs)
+    costs = [latency, switch, *busy]
+    before = duration(GroupCost(costs[0], tuple(costs[2:]), costs[1]), ramp)
+    assert before >= max(latency, *busy)
     costs[component] += push
-    assert duration(GroupCost(costs[0], tuple(costs[1:])), ramp) >= before * (1 - 1e-15)
+    after = duration(GroupCost(costs[0], tuple(costs[2:]), costs[1]), ramp)
+    assert after >= before * (1 - 1e-15)
 
 
 # ---------------------------------------------------------------- properties

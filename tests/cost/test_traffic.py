@@ -9,7 +9,7 @@ import pytest
 from planner.cost import collectives
 from planner.cost.context import CostContext
 from planner.cost.step import shape_costs
-from planner.cost.traffic import Channel, Part, channel_costs, channels, occurrences
+from planner.cost.traffic import Channel, Part, channel_costs, channels, occurrences, price
 from planner.layout import Layout
 from tests.oracles import innermost_splits
 from tests.scenarios import context, fabric, model, software, topology
@@ -225,27 +225,65 @@ def test_channels_cost_their_parts_one_after_another() -> None:
     ctx = context(topology=topology(links))
     hop, base = ctx.tiers.hop_seconds, ctx.tiers.base_seconds
     split = [8.0, 4.0]
-    chain = collectives.ring_latency(split, hop, base)
+    ring, tree = (f(split, hop, base) for f in (collectives.ring_latency, collectives.tree_latency))
+    exchange = collectives.pairwise_latency(split, hop, base)
+    send = collectives.pair_latency(split, hop, base)
     prices = {
-        "gather": (chain, collectives.gather_busy(split, [0.9, 0.9])),
+        "gather": (ring, 2 * ring, collectives.gather_busy(split, [0.9, 0.9])),
         "all_reduce": (
-            collectives.tree_latency(split, hop, base),
+            tree,
+            5 * tree + ring / 2,
             collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
         ),
-        "all_to_all": (chain, collectives.all_to_all_busy(split, [0.7, 0.7])),
-        "pair": (
-            collectives.pair_latency(split, hop, base),
-            collectives.point_to_point_busy(split, [0.5, 0.5]),
-        ),
+        "all_to_all": (exchange, exchange, collectives.all_to_all_busy(split, [0.7, 0.7])),
+        "broadcast": (ring, 2 * ring, collectives.broadcast_busy(split, [0.9, 0.9])),
+        "pair": (send, 0.7 * send, collectives.point_to_point_busy(split, [0.5, 0.5])),
     }
     parts = tuple(Part(kind, 10.0 + i, 100.0 * (i + 1)) for i, kind in enumerate(prices))
     traffic = {"alone": Channel("tp", parts[:1]), "all": Channel("cp", parts)}
     found = channel_costs(ctx, traffic, {"tp": split, "cp": split})
     for name, members in (("alone", parts[:1]), ("all", parts)):
         latency = sum(part.calls * float(prices[part.kind][0]) for part in members)
+        switch = sum(part.calls * float(prices[part.kind][1]) for part in members)
         busy = [
-            sum(part.num_bytes * float(prices[part.kind][1][t]) for part in members)
+            sum(part.num_bytes * float(prices[part.kind][2][t]) for part in members)
             for t in range(2)
         ]
         assert float(found[name].latency_seconds) == pytest.approx(latency)
+        assert float(found[name].switch_seconds) == pytest.approx(switch)
         assert [float(seconds) for seconds in found[name].busy_seconds] == pytest.approx(busy)
+
+
+MIB = 2.0**20
+
+
+@pytest.mark.parametrize(
+    ("calls", "num_bytes", "seconds"),
+    [
+        (1.0, 4 * MIB, 16.0),  # a quarter of the rate
+        (1.0, 64 * MIB, 256.0),
+        (1.0, 128 * MIB, 256.0),  # no longer than 64 MiB
+        (1.0, 512 * MIB, 512.0),  # the full rate is slower now
+        (8.0, 64 * MIB, 256.0),  # eight short sends
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_short_sends_use_few_links(calls: float, num_bytes: float, seconds: float) -> None:
+    inner = fabric(bytes_per_second=MIB, short_send_bytes_per_second=MIB / 4)
+    ctx = context(topology=topology([inner, fabric()]))
+    unit = price("pair", [2.0, 1.0], ctx.tiers)
+    assert unit.cost(calls, num_bytes).busy_seconds[0] == pytest.approx(seconds)
+    gathered = price("gather", [2.0, 1.0], ctx.tiers).cost(1.0, 4 * MIB)
+    assert gathered.busy_seconds[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("members", "share"), [(2.0, 1 / 7), (4.0, 3 / 7), (8.0, 1.0)])
+def test_groups_in_a_mesh_have_their_own_links_alone(members: float, share: float) -> None:
+    """Two of eight share one link of seven; a switch gives every group all of its rate."""
+    mesh = context(topology=topology([fabric(mesh_members=8.0), fabric()])).tiers
+    switch = context().tiers
+    for kind in ("gather", "all_reduce", "all_to_all", "broadcast"):
+        meshed, switched = (price(kind, [members, 2.0], tiers) for tiers in (mesh, switch))
+        assert meshed.busy_seconds[0] * share == pytest.approx(switched.busy_seconds[0])
+        assert meshed.busy_seconds[1] == switched.busy_seconds[1]
+    assert price("pair", [members, 1.0], mesh) == price("pair", [members, 1.0], switch)

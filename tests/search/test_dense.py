@@ -78,6 +78,8 @@ def random_fabrics(draw: st.DrawFn, num_tiers: int) -> list[Fabric]:
                 hop_seconds=1e-6 * draw(st.integers(0, 20)),
                 base_seconds=1e-6 * draw(st.integers(0, 60)),
                 ramp=draw(st.sampled_from([0.0, 0.3, 1.0])),
+                short_send_bytes_per_second=draw(st.sampled_from([None, 0.2 * rate])),
+                mesh_members=draw(st.sampled_from([None, None, 8.0])),
             )
         )
         rate *= draw(st.sampled_from([0.03, 0.1, 0.3, 0.8, 1.2]))

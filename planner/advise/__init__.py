@@ -1,0 +1,1 @@
+"""Questions that need the costs or the search again: why this plan, and why not faster."""

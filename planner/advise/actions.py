@@ -1,0 +1,273 @@
+"""What could make a step faster, under the three labels of the roofline, each one tried.
+
+Fill the roof you are under (launches, waves, overlap, bubbles), raise it (precision, faster
+memory and links), move the point (more FLOPs per byte). An action is a change of the scenario or
+the layout; its gain is the difference of two evaluations, never an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.advice import LABELS, Action, Label
+from planner.advise.baseline import Baseline, Change, Outcome, try_change
+from planner.cost.context import SCORE_WRITING_BACKENDS
+from planner.layout import CP_KINDS, OVERLAPS, Layout
+from planner.units import format_quantity
+
+COEFFICIENTS = "software.coefficients"
+PART = "topology.accelerator"
+RAISED = {"fp8": "fp8", "nvfp4": "fp4"}
+"""Precisions that raise the roof of 16-bit matmuls, and the peak each runs against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """An action not yet tried. Of several changes the best one is meant."""
+
+    id: str
+    label: Label
+    text: str
+    changes: tuple[Change, ...]
+
+
+def actions(base: Baseline) -> tuple[Action, ...]:
+    """Every idea tried; under each label the greatest gain first, what cannot be made last."""
+    found = [_tried(base, idea) for idea in ideas(base)]
+    order = list(LABELS)
+    return tuple(sorted(found, key=lambda a: (order.index(a.label), -_gain(a), a.id)))
+
+
+def ideas(base: Baseline) -> Iterator[Idea]:
+    """The changes that apply to a plan."""
+    for source in (_overlap, _pipeline, _kernels, _ranks, _precision, _rates, _intensity, _trades):
+        yield from source(base)
+
+
+def _gain(action: Action) -> float:
+    return float("-inf") if action.gain_seconds is None else action.gain_seconds
+
+
+def _tried(base: Baseline, idea: Idea) -> Action:
+    outcomes = [(change, try_change(base, change)) for change in idea.changes]
+    change, best = min(outcomes, key=lambda item: _seconds(item[1]))
+    gain = None if best.step_seconds is None else base.step_seconds - best.step_seconds
+    return Action(
+        id=idea.id,
+        label=idea.label,
+        text=f"{idea.text}: {change.text}" if change.text else idea.text,
+        set=change.set,
+        layout=change.layout,
+        step_seconds=best.step_seconds,
+        gain_seconds=gain,
+        gain_fraction=None if gain is None else gain / base.step_seconds,
+        infeasible=best.infeasible,
+    )
+
+
+def _seconds(outcome: Outcome) -> float:
+    return float("inf") if outcome.step_seconds is None else outcome.step_seconds
+
+
+# ---------------------------------------------------------------- fill the roof you are under
+
+
+def _overlap(base: Baseline) -> Iterator[Idea]:
+    layout = base.layout
+    present = [axis for axis in OVERLAPS if _communicates(base, axis)]
+    on = [axis for axis in present if axis in layout.overlap.split("+")]
+    everything = "+".join(axis for axis in OVERLAPS if axis in present or axis in on) or "none"
+    if missing := [axis for axis in present if axis not in on]:
+        text = f"run the traffic of {', '.join(missing)} beside computation"
+        yield Idea("overlap", "fill", text, (Change(layout={"overlap": everything}),))
+    shares = {
+        f"{COEFFICIENTS}.{axis}_overlap_fraction.value": 1.0
+        for axis in present
+        if getattr(base.ctx.software.coefficients, f"{axis}_overlap_fraction") < 1
+    }
+    if shares:
+        text = f"overlap of {', '.join(present)} that uses all the work there is to hide behind"
+        yield Idea(
+            "overlap-fully", "fill", text, (Change(set=shares, layout={"overlap": everything}),)
+        )
+
+
+def _communicates(base: Baseline, axis: str) -> bool:
+    layout = base.layout
+    return {"tp": layout.tp, "dp": layout.dp * layout.cp, "pp": layout.pp}[axis] > 1
+
+
+def _pipeline(base: Baseline) -> Iterator[Idea]:
+    layout = base.layout
+    if layout.pp == 1:
+        return
+    more = (Change(layout={"vp": 2 * layout.vp}),)
+    yield Idea("virtual-stages", "fill", f"twice the virtual stages: vp={2 * layout.vp}", more)
+    if layout.mbs % 2 == 0:
+        smaller = (Change(layout={"mbs": layout.mbs // 2}),)
+        text = f"more micro-batches to fill the pipeline: mbs={layout.mbs // 2}"
+        yield Idea("smaller-microbatch", "fill", text, smaller)
+    if base.plan.time and base.plan.time["stage_imbalance"] > 0 and (splits := _lighter(base)):
+        text = "fewer layers on the stages with the embedding or the head"
+        yield Idea("stage-layers", "fill", text, splits)
+
+
+def _lighter(base: Baseline) -> tuple[Change, ...]:
+    """Splits with a layer less on the last stage, the first, or both, and more in between."""
+    now = list(base.plan.layout["stage_layers"]) if base.plan.layout else []
+    found = []
+    for ends in ([-1], [0], [0, -1]):
+        split = list(now)
+        for end in ends:
+            split[end] -= 1
+            middle = range(1, len(split) - 1) or [-1 - end]
+            split[min(middle, key=lambda i: split[i])] += 1
+        if min(split) > 0 and split != now:
+            text = "+".join(map(str, split))
+            found.append(Change(layout={"stage_layers": tuple(split)}, text=text))
+    return tuple(found)
+
+
+def _kernels(base: Baseline) -> Iterator[Idea]:
+    coefficients = base.ctx.software.coefficients
+    if coefficients.host_seconds_per_kernel > 0:
+        none = Change(set={f"{COEFFICIENTS}.host_seconds_per_kernel.value": "0 s"})
+        yield Idea("launches", "fill", "no launches from the host (captured graphs)", (none,))
+    if coefficients.step_overhead_seconds > 0:
+        none = Change(set={f"{COEFFICIENTS}.step_overhead_seconds.value": "0 s"})
+        yield Idea("step-overhead", "fill", "nothing on the host between steps", (none,))
+    whole = {
+        f"{PART}.gemm.{precision}.{side}.value": 1.0
+        for precision in base.ctx.accelerator.gemm
+        for side in ("tile_m", "tile_n")
+    }
+    yield Idea("waves", "fill", "matmuls that fill every tile and wave", (Change(set=whole),))
+
+
+def _ranks(base: Baseline) -> Iterator[Idea]:
+    if base.ctx.software.coefficients.straggler_fraction_per_doubling > 0:
+        none = Change(set={f"{COEFFICIENTS}.straggler_fraction_per_doubling.value": 0.0})
+        yield Idea("stragglers", "fill", "all ranks as fast as the median one", (none,))
+
+
+# ---------------------------------------------------------------- raise the roof
+
+
+def _precision(base: Baseline) -> Iterator[Idea]:
+    part = base.ctx.accelerator
+    now = base.ctx.training.peak_key
+    order = ["fp16", "bf16", *RAISED.values()]
+    for precision, peak in RAISED.items():
+        if order.index(peak) > order.index(now):
+            text = f"main matmuls in {precision}"
+            if peak in part.peak_flops:
+                text += f", a dense peak of {format_quantity(part.peak_flops[peak], 'FLOP/s')}"
+            change = Change(set={"training.precision": precision})
+            yield Idea(f"precision:{precision}", "raise", text, (change,))
+
+
+def _rates(base: Baseline) -> Iterator[Idea]:
+    part = base.ctx.accelerator
+    rate = format_quantity(2 * part.hbm_bytes_per_second, "B/s", 6)
+    change = Change(set={f"{PART}.hbm_bandwidth.value": rate})
+    yield Idea("tier:hbm", "raise", f"twice the bandwidth of hbm: {rate}", (change,))
+    if part.sustained_fraction < 1:
+        held = Change(set={f"{PART}.sustained.value": 1.0})
+        yield Idea("clocks", "raise", "clocks held under load (power, cooling)", (held,))
+    for position, tier in enumerate(base.scenario.topology.tiers):
+        if all(split[position] <= 1 for split in base.splits.values()):
+            continue
+        own = tier.bandwidth is not None
+        now = tier.bandwidth if tier.bandwidth is not None else tier.fabric.bytes_per_second
+        rate = format_quantity(2 * now, "B/s", 6)
+        key = f"topology.tiers.{position}.{'bandwidth' if own else 'fabric.bandwidth'}.value"
+        text = f"twice the bandwidth of {tier.name}: {rate}"
+        yield Idea(f"tier:{tier.name}", "raise", text, (Change(set={key: rate}),))
+
+
+# ---------------------------------------------------------------- move the point
+
+
+def _intensity(base: Baseline) -> Iterator[Idea]:
+    layout, software = base.layout, base.ctx.software
+    larger = (Change(layout={"mbs": 2 * layout.mbs}),)
+    yield Idea("larger-microbatch", "move", f"larger micro-batch: mbs={2 * layout.mbs}", larger)
+    yield from _attention(base)
+    if software.coefficients.memory_bound_multiplier > 1:
+        fused = Change(set={f"{COEFFICIENTS}.memory_bound_multiplier.value": 1.0})
+        yield Idea("fusion", "move", "fused norms, activations and residuals", (fused,))
+    lighter = software.recompute[: software.recompute.index(layout.recompute)]
+    for recompute in lighter:
+        change = Change(layout={"recompute": recompute})
+        text = "recompute off" if recompute == "none" else f"recompute {recompute} only"
+        yield Idea(f"recompute:{recompute}", "move", text, (change,))
+    if layout.tp > 1 and not layout.sp and software.sequence_parallel == "optional":
+        change = Change(layout={"sp": True})
+        yield Idea("sequence-parallel", "move", "sequence parallelism beside tp", (change,))
+    below = [s for s in software.zero_stages if 1 <= s < layout.zero_stage]
+    for stage in sorted(below):
+        change = Change(layout={"zero_stage": stage})
+        text = f"fewer gathers: ZeRO-{stage} instead of ZeRO-{layout.zero_stage}"
+        yield Idea(f"zero:{stage}", "move", text, (change,))
+    if layout.cp > 1:
+        for kind in (k for k in CP_KINDS if k != layout.cp_kind):
+            text = f"context parallelism by {kind.replace('_', '-')}"
+            yield Idea(f"cp-kind:{kind}", "move", text, (Change(layout={"cp_kind": kind}),))
+    yield from _shard_group(base)
+    if (gain := base.plan.custom_order_gain_fraction) is not None and gain > 0:
+        change = Change(set={"search.tie_fraction": 0.0}, replaced=True)
+        text = "ranks placed from a table, not in the software's order"
+        yield Idea("rank-order", "move", text, (change,))
+    inner = base.scenario.topology.tiers[0]
+    if any(max(split[1:], default=1) > 1 for split in base.splits.values()):
+        change = Change(set={"topology.tiers.0.width": 2 * inner.width}, replaced=True)
+        text = f"more of an axis on {inner.name}: domains of {2 * inner.width}"
+        yield Idea("wider-domain", "move", text, (change,))
+
+
+def _attention(base: Baseline) -> Iterator[Idea]:
+    now = base.ctx.attention_backend
+    known = base.ctx.accelerator.attention
+    better = [name for name in known if name not in SCORE_WRITING_BACKENDS and name != now]
+    if now in SCORE_WRITING_BACKENDS and not better:
+        better = ["flash"]  # tried all the same, so that the answer says what the part lacks
+    for name in better:
+        if now in SCORE_WRITING_BACKENDS or known[name].forward > known[now].forward:
+            change = Change(set={"training.attention": name})
+            yield Idea(f"attention:{name}", "move", f"attention by {name}", (change,))
+
+
+def _shard_group(base: Baseline) -> Iterator[Idea]:
+    """States sharded inside the innermost domain alone, replicated beyond it."""
+    layout, placement = base.layout, base.plan.placement
+    if placement is None or not layout.zero_stage or base.ctx.software.shard_groups != "any":
+        return
+    tier = base.scenario.topology.tiers[0].name
+    inside = int(placement["dp_shard"][tier])
+    if 1 < inside < layout.dp_shard:
+        change = Change(layout={"dp_shard": inside, "dp_replicate": layout.dp // inside})
+        text = f"states sharded inside {tier} alone: dp_shard={inside}"
+        yield Idea("shard-inside", "move", text, (change,))
+
+
+def _trades(base: Baseline) -> Iterator[Idea]:
+    """Half of an axis's degree given to another; all are then placed anew."""
+    axes = ("tp", "cp", "pp", "dp")
+    for axis in axes:
+        if getattr(base.layout, axis) % 2 == 0:
+            changes = tuple(_traded(base.layout, axis, other) for other in axes if other != axis)
+            yield Idea(f"less-{axis}", "move", f"less {axis}", changes)
+
+
+def _traded(layout: Layout, axis: str, other: str) -> Change:
+    keys = {"dp": "dp_shard"}
+    give, take = keys.get(axis, axis), keys.get(other, other)
+    if axis == "dp" and layout.dp_shard % 2:
+        give = "dp_replicate"
+    new = {give: getattr(layout, give) // 2, take: 2 * getattr(layout, take)}
+    now = {axis: getattr(layout, axis) // 2, other: 2 * getattr(layout, other)}
+    if new.get("pp") == 1:
+        new["vp"] = 1
+    text = ", ".join(f"{name}={degree}" for name, degree in now.items())
+    return Change(layout=new, text=text)

@@ -1,0 +1,234 @@
+"""A measured run held against its prediction: an accounting error, as predicted, or what hides.
+
+The decision tree of a low MFU. Above the peak nothing but counting can be wrong. Near the
+prediction the run does what its walls allow: the wall says which metric to judge it by. Below,
+seconds are unexplained: what the prediction counts on and may not be in force is switched off one
+by one, and what may be slow is slowed until the step takes as long as measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from planner.advice import Convention, Diagnosis, Suspect, Verdict
+from planner.advise.accounting import conventions
+from planner.advise.baseline import Baseline, Change, try_change
+from planner.advise.contexts import (
+    with_coefficient,
+    with_hbm_faster,
+    with_slow_ranks,
+    with_slow_tier,
+)
+from planner.advise.ledger import regime
+from planner.advise.measured import Measurement
+from planner.cost import flops
+from planner.cost.context import CostContext
+from planner.layout import RECOMPUTE
+from planner.planfile import Plan
+from planner.problem.scenario import Scenario
+from planner.ranks import framework_order, order_splits
+
+NEAR_FRACTION = 0.10
+"""What counts as predicted: nearly four in five of the published runs lie within it."""
+
+SMALL_FRACTION = 0.05
+"""Suspects that explain less of the unexplained seconds are left out."""
+
+MOST_FACTOR = 100.0
+"""Nothing is suspected of being slower than this many times."""
+
+
+def diagnose(
+    scenario: Scenario, plan: Plan, given: Mapping[str, float], warnings: tuple[str, ...] = ()
+) -> Diagnosis:
+    """A run measured with the plan's layout, beside the prediction.
+
+    given: some of mfu, step_seconds, tokens_per_second, tflops, as `read_measured` returns them.
+
+    Raises:
+        InputError: the plan holds no layout.
+    """
+    base = Baseline.of(scenario, plan)
+    run = Measurement.of(base.ctx, given)
+    at_peak = flops.model_flops(base.ctx) / (base.ctx.num_accelerators * base.ctx.peak_flops)
+    predicted_mfu = at_peak / base.step_seconds
+    mfu = at_peak / run.step_seconds
+    believable = mfu <= 1.0
+    verdict = _verdict(base, run, mfu)
+    beyond = run.step_seconds - base.step_seconds if believable else None
+    below = beyond is not None and beyond > NEAR_FRACTION * base.step_seconds
+    return Diagnosis(
+        plan=plan,
+        measured=dict(given),
+        verdict=verdict,
+        near_fraction=NEAR_FRACTION,
+        claimed_mfu=run.claimed_mfu,
+        mfu=mfu if run.timed else None,
+        step_seconds=run.step_seconds if believable else None,
+        predicted_mfu=predicted_mfu,
+        predicted_step_seconds=base.step_seconds,
+        unexplained_seconds=beyond,
+        conventions=_conventions(base, run, mfu, predicted_mfu, verdict),
+        regime=regime(base),
+        suspects=tuple(suspects(base, run.step_seconds)) if below else (),
+        warnings=(*warnings, *_memory_warning(plan), *plan.warnings),
+    )
+
+
+def _memory_warning(plan: Plan) -> Iterator[str]:
+    memory = plan.memory
+    if memory is not None and memory.verdict == "no":
+        need, have = memory.peak_bytes / 1e9, memory.capacity_bytes / 1e9
+        yield (
+            f"the prediction of memory is {need:.1f} of {have:.1f} GB, yet the run did fit: is "
+            "this the layout that ran?"
+        )
+
+
+def _verdict(base: Baseline, run: Measurement, mfu: float) -> Verdict:
+    claimed = mfu if run.claimed_mfu is None else run.claimed_mfu
+    if max(claimed, mfu) > 1.0 or abs(claimed / mfu - 1.0) > NEAR_FRACTION:
+        return "accounting-error"
+    ratio = run.step_seconds / base.step_seconds
+    if ratio > 1.0 + NEAR_FRACTION:
+        return "below"
+    return "above" if ratio < 1.0 - NEAR_FRACTION else "as-predicted"
+
+
+def _conventions(
+    base: Baseline, run: Measurement, mfu: float, predicted_mfu: float, verdict: Verdict
+) -> tuple[Convention, ...]:
+    """Conventions of the claim, against the step time's MFU where one was measured."""
+    if verdict == "as-predicted":
+        return ()
+    counted = run.claimed_mfu is not None
+    claimed = mfu if run.claimed_mfu is None else run.claimed_mfu
+    by_time = run.timed and counted and mfu <= 1.0 and abs(claimed / mfu - 1.0) > NEAR_FRACTION
+    reference = mfu if by_time else predicted_mfu
+    wrong = verdict == "accounting-error"
+    found = conventions(base, claimed, reference, NEAR_FRACTION, counted, counted and wrong)
+    return found if wrong else tuple(c for c in found if c.explains)
+
+
+# ---------------------------------------------------------------- what hides unexplained seconds
+
+
+def suspects(base: Baseline, measured_seconds: float) -> Iterator[Suspect]:
+    """What may be off, nearest to explaining all first; then what may be slow, least first."""
+    missing = measured_seconds - base.step_seconds
+    off = [
+        Suspect(id_, "off", text, step, (step - base.step_seconds) / missing)
+        for id_, text, step in _off(base)
+        if step - base.step_seconds > SMALL_FRACTION * missing
+    ]
+    yield from sorted(off, key=lambda s: abs(s.explained_fraction - 1.0))
+    slow = _slow(base, measured_seconds)
+    yield from sorted(slow, key=lambda s: float("inf") if s.factor is None else s.factor)
+
+
+def _off(base: Baseline) -> Iterator[tuple[str, str, float]]:
+    """Something the prediction counts on, and the step without it."""
+    layout, training = base.layout, base.ctx.training
+    changes: dict[str, tuple[str, Change]] = {}
+    on = [axis for axis in layout.overlap.split("+") if axis != "none"]
+    for axis in on:
+        left = "+".join(a for a in on if a != axis) or "none"
+        text = f"traffic of {axis} does not run beside computation"
+        changes[f"overlap:{axis}"] = (text, Change(layout={"overlap": left}))
+    if len(on) > 1:
+        text = "no traffic runs beside computation"
+        changes["overlap"] = (text, Change(layout={"overlap": "none"}))
+    if layout.vp > 1:
+        changes["virtual-stages"] = ("the stages are not interleaved", Change(layout={"vp": 1}))
+    heavier = RECOMPUTE[RECOMPUTE.index(layout.recompute) + 1 :]
+    for kind in (k for k in heavier if k in base.ctx.software.recompute):
+        changes[f"recompute:{kind}"] = (f"recompute is {kind}", Change(layout={"recompute": kind}))
+    if layout.sp and base.ctx.software.sequence_parallel == "optional":
+        changes["sequence-parallel"] = ("sequence parallelism is off", Change(layout={"sp": False}))
+    for backend in base.ctx.accelerator.attention:
+        change = Change(set={"training.attention": backend})
+        changes[f"attention:{backend}"] = (f"attention runs by {backend}", change)
+    if base.ctx.low_precision:
+        text = f"main matmuls run in bf16, not {training.precision}"
+        changes["precision"] = (text, Change(set={"training.precision": "bf16"}))
+    for id_, (text, change) in changes.items():
+        step = try_change(base, change, limited=False).step_seconds
+        if step is not None:
+            yield id_, text, step
+    yield from _other_ranks(base)
+
+
+def _other_ranks(base: Baseline) -> Iterator[tuple[str, str, float]]:
+    """The ranks in another order of the software's, and pairs of groups in each other's place."""
+    for name, axes in base.ctx.software.orders.items():
+        if name != base.plan.rank_order_name:
+            splits = order_splits(framework_order(base.layout, axes), base.ctx.topology.widths)
+            step = replace(base, splits=splits).step()
+            yield f"order:{name}", f"the ranks are in the order {name}", step
+    for swap in base.plan.swaps:
+        if swap.seconds is not None:
+            first, second = swap.atoms
+            text = f"the ranks put {first} and {second} in each other's place"
+            yield f"swap:{first}-{second}", text, base.step_seconds + swap.seconds
+
+
+def _slow(base: Baseline, measured_seconds: float) -> Iterator[Suspect]:
+    """What would have to be slower, and how many times, for the step to take as long."""
+    ctx = base.ctx
+
+    def suspect(
+        id_: str, text: str, slowed: Callable[[float], CostContext], now: float, unit: str
+    ) -> Iterator[Suspect]:
+        factor = slow_factor(lambda f: base.step(slowed(f)), measured_seconds)
+        if factor is not None:
+            rate = now * factor if unit == "s" else now / factor
+            yield Suspect(id_, "slow", text, measured_seconds, 1.0, factor, rate, unit)
+
+    for position, tier in enumerate(ctx.topology.tiers):
+        yield from suspect(
+            f"tier:{tier.name}",
+            f"the links of {tier.name} are slow",
+            lambda f, t=position: with_slow_tier(ctx, t, f),  # type: ignore[misc]
+            tier.bytes_per_second,
+            "B/s",
+        )
+    yield from suspect(
+        "rank",
+        "one rank, or all, computes slowly: the step waits for the slowest",
+        lambda f: with_slow_ranks(ctx, f),
+        ctx.sustained_flops,
+        "FLOP/s",
+    )
+    yield from suspect(
+        "hbm",
+        "memory-bound kernels are unfused, or the HBM is slow",
+        lambda f: with_hbm_faster(ctx, 1.0 / f),
+        ctx.hbm_bytes_per_second,
+        "B/s",
+    )
+    launch = float(ctx.software.coefficients.host_seconds_per_kernel)
+    if launch > 0:
+        yield from suspect(
+            "host",
+            "the host starts kernels slowly",
+            lambda f: with_coefficient(ctx, "host_seconds_per_kernel", launch * f),
+            launch,
+            "s",
+        )
+    overhead = float(ctx.software.coefficients.step_overhead_seconds)
+    straggling = base.step(with_coefficient(ctx, "step_overhead_seconds", overhead + 1.0))
+    stall = (measured_seconds - base.step_seconds) / (straggling - base.step_seconds)
+    text = "the step waits outside the model: input data, checkpoints, logging"
+    yield Suspect("stall", "slow", text, measured_seconds, 1.0, None, stall, "s")
+
+
+def slow_factor(step: Callable[[float], float], target_seconds: float) -> float | None:
+    """The factor ≥ 1 at which a step that never falls with it takes `target_seconds`, or None."""
+    low, high = 1.0, MOST_FACTOR
+    if step(high) < target_seconds:
+        return None
+    while high / low > 1.0 + 1e-5:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if step(middle) < target_seconds else (low, middle)
+    return high

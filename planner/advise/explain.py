@@ -1,0 +1,117 @@
+"""A plan explained: each group's place and walls, what the step waits for, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from math import inf, log
+
+from planner.advice import Explanation, GroupPlace, Inversion
+from planner.advise.actions import actions
+from planner.advise.baseline import Baseline
+from planner.advise.ledger import regime
+from planner.layout import GROUPS
+from planner.planfile import GroupReport, Plan
+from planner.problem.scenario import Scenario
+
+Groups = Mapping[str, GroupReport]
+
+
+def explain(scenario: Scenario, plan: Plan) -> Explanation:
+    """Why the groups live where they do, what the step waits for, and what would change that.
+
+    A plan without a layout explains itself: it says what would make one fit.
+    """
+    if plan.layout is None:
+        return Explanation(plan)
+    base = Baseline.of(scenario, plan)
+    groups = plan.groups
+    by_intensity = sorted(groups, key=lambda name: _or_inf(groups[name].intensity))
+    by_exposed = sorted(groups, key=lambda name: _or_inf(groups[name].exposed_intensity))
+    return Explanation(
+        plan=plan,
+        groups=tuple(_place(base, name, by_intensity, by_exposed) for name in groups),
+        intensity_order=tuple(by_intensity),
+        exposed_order=tuple(by_exposed),
+        place_order=tuple(sorted(groups, key=lambda name: depth(groups[name]))),
+        inversions=_inversions(plan),
+        regime=regime(base),
+        actions=actions(base),
+    )
+
+
+def _or_inf(value: float | None) -> float:
+    return inf if value is None else value
+
+
+def _place(base: Baseline, name: str, by_intensity: list[str], by_exposed: list[str]) -> GroupPlace:
+    group = base.plan.groups[name]
+    tier = max(group.tiers, key=lambda t: group.tiers[t]["busy_seconds"])
+    crossed = group.tiers[tier]
+    own = group.flops / crossed["bytes"] if crossed["bytes"] > 0 else None
+    return GroupPlace(
+        name=name,
+        members=group.members,
+        tier=tier,
+        spans=tuple(group.tiers),
+        intensity=group.intensity,
+        intensity_rank=None if group.intensity is None else by_intensity.index(name) + 1,
+        exposed_intensity=group.exposed_intensity,
+        exposed_rank=by_exposed.index(name) + 1,
+        tier_intensity=own,
+        ridge=crossed["ridge"],
+        ridge_ratio=None if own is None else own / crossed["ridge"],
+        ridge_ratios={
+            other.name: None
+            if group.intensity is None
+            else group.intensity * other.bytes_per_second / base.ctx.peak_flops
+            for other in base.scenario.topology.tiers
+        },
+        walls={
+            "compute": group.flops / base.ctx.peak_flops,
+            "bandwidth": max(cost["busy_seconds"] for cost in group.tiers.values()),
+            "latency": group.latency_seconds,
+        },
+        wall=group.wall,
+        busy_seconds=group.busy_seconds,
+        exposed_seconds=group.exposed_seconds,
+        busbw=group.busbw,
+        exchanges=_exchanges(base.plan, name),
+    )
+
+
+def depth(group: GroupReport) -> float:
+    """How far out a group lives: the mean tier (0 the innermost) of its members' logarithm."""
+    factors = list(group.split.values())
+    return sum(t * log(f) for t, f in enumerate(factors)) / sum(log(f) for f in factors)
+
+
+def own_atom(plan: Plan, group: str) -> str:
+    """The atom that moves when a group does: of several, the outermost in GROUPS that has ranks."""
+    assert plan.layout is not None
+    return next((a for a in reversed(GROUPS[group]) if plan.layout[a] > 1), GROUPS[group][-1])
+
+
+def _exchanges(plan: Plan, name: str) -> dict[str, float | None]:
+    atoms = {own_atom(plan, group): group for group in reversed(list(plan.groups))}
+    own = own_atom(plan, name)
+    found: dict[str, float | None] = {}
+    for swap in plan.swaps:
+        if own in swap.atoms:
+            (other,) = [atom for atom in swap.atoms if atom != own]
+            if other in atoms and atoms[other] != name:
+                found[atoms[other]] = swap.seconds
+    return found
+
+
+def _inversions(plan: Plan) -> tuple[Inversion, ...]:
+    """Pairs of which the one with the greater intensity lives further in."""
+    found = []
+    for pair in combinations(plan.groups, 2):
+        inner, outer = sorted(pair, key=lambda name: depth(plan.groups[name]))
+        if depth(plan.groups[inner]) == depth(plan.groups[outer]):
+            continue
+        if _or_inf(plan.groups[inner].intensity) > _or_inf(plan.groups[outer].intensity):
+            cost = _exchanges(plan, inner).get(outer)
+            found.append(Inversion(inner, outer, cost))
+    return tuple(found)

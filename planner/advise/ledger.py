@@ -1,0 +1,126 @@
+"""Where a step's seconds go between the model's FLOPs at the dense peak and the whole, and the
+regime that follows.
+
+Each part is what would be saved if its cause alone went away: HBM time is what unlimited memory
+bandwidth saves, a kernel's loss what is left above its FLOPs at the sustained peak. Parts sum to
+the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.advice import Regime
+from planner.advise.baseline import Baseline
+from planner.advise.contexts import what_if, with_hbm_faster
+from planner.cost import flops, step
+from planner.cost.compute import RECOMPUTED_SHARES
+from planner.cost.context import CostContext
+
+REGIMES: Mapping[str, tuple[str, ...]] = {
+    "compute": ("model_flops", "extra_flops", "clocks"),
+    "kernel": ("kernels",),
+    "memory": ("hbm",),
+    "communication": ("tp", "cp", "ep", "pp", "dp"),
+    "bubble": ("bubble", "stage_imbalance"),
+    "host": ("host",),
+    "straggler": ("straggler",),
+}
+"""Parts of the ledger by what the step waits for."""
+
+METRICS: Mapping[str, str] = {
+    "compute": "mfu",
+    "kernel": "kernel_efficiency",
+    "memory": "hbm_utilisation",
+    "communication": "busbw",
+    "bubble": "bubble_fraction",
+    "host": "host_fraction",
+    "straggler": "straggler_fraction",
+}
+"""The metric that tells how well a step of each regime runs."""
+
+KERNEL_TERMS = (
+    "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "optimizer",
+)  # fmt: skip
+NO_LIMIT = 1e30
+"""A rate that nothing waits for."""
+
+
+def regime(base: Baseline) -> Regime:
+    """The ledger of a plan's step, what it waits for most, and the metric for that."""
+    parts = ledger(base)
+    total = base.step_seconds
+    shares = {name: sum(parts[p] for p in members) / total for name, members in REGIMES.items()}
+    name = max(shares, key=lambda regime: shares[regime])
+    groups = base.plan.groups
+    group = max(groups, key=lambda g: groups[g].exposed_seconds, default=None)
+    at_peak = parts["model_flops"] + parts["extra_flops"]
+    kernels = at_peak + parts["clocks"] + parts["kernels"]
+    metrics = {
+        "mfu": base.plan.mfu,
+        "hfu": base.plan.hfu,
+        "kernel_efficiency": at_peak / kernels,
+        "hbm_utilisation": hbm_utilisation(base),
+        "busbw": None if group is None else groups[group].busbw,
+        "bubble_fraction": shares["bubble"],
+        "host_fraction": shares["host"],
+        "straggler_fraction": shares["straggler"],
+    }
+    return Regime(name, shares[name], group, shares, parts, METRICS[name], metrics)
+
+
+def ledger(base: Baseline) -> dict[str, float]:
+    """Seconds of the step by cause; they sum to the step.
+
+    model_flops: the model's FLOPs at the dense peak, MFU's share. extra_flops: recompute, what
+    flash attention repeats, parts in 16 bits under a faster precision. clocks: the peak's share
+    that clocks under load do not keep. kernels: tiles, waves, ramps and starts. hbm: kernels that
+    wait for memory. tp … dp: traffic that does not hide. The rest as in the plan's time.
+    """
+    ctx, layout = base.ctx, base.layout
+    spent = _terms(ctx, base)
+    streaming = kernel_seconds(ctx, base)
+    working = kernel_seconds(with_hbm_faster(ctx, NO_LIMIT), base)
+    layers, _, _ = flops.forward_flops_per_token(ctx)
+    again = float(RECOMPUTED_SHARES[0][layout.recompute_index])
+    main = flops.tokens_per_step(ctx) * layers * (3.0 + again)
+    sixteen = float(flops.executed_flops(ctx, layout)) - main
+    n = ctx.num_accelerators
+    at_peak = (main / ctx.peak_flops + sixteen / ctx.peak_16_flops) / n
+    model = flops.model_flops(ctx) / (n * ctx.peak_flops)
+    sustained = at_peak * ctx.peak_flops / ctx.sustained_flops
+    return {
+        "model_flops": model,
+        "extra_flops": at_peak - model,
+        "clocks": sustained - at_peak,
+        "kernels": working - sustained,
+        "hbm": streaming - working,
+        **{name: spent[name] for name in REGIMES["communication"]},
+        **{name: spent[name] for name in ("bubble", "stage_imbalance", "host", "straggler")},
+    }
+
+
+def hbm_utilisation(base: Baseline) -> float:
+    """Share of the HBM's bandwidth a step uses; flash attention's own small traffic left out."""
+    ctx = base.ctx
+    unlimited = replace(
+        ctx,
+        sustained_flops=NO_LIMIT,
+        sustained_16_flops=NO_LIMIT,
+        gemm=ctx.gemm.replace(overhead_seconds=what_if(0.0)),
+        gemm_16=ctx.gemm_16.replace(overhead_seconds=what_if(0.0)),
+    )
+    moved = kernel_seconds(unlimited, base) * ctx.hbm_bytes_per_second
+    return moved / (base.step_seconds * float(ctx.accelerator.hbm_bytes_per_second))
+
+
+def kernel_seconds(ctx: CostContext, base: Baseline) -> float:
+    """Seconds of a step in which kernels compute or stream, without traffic between ranks."""
+    spent = _terms(ctx, base)
+    return sum(spent[name] for name in KERNEL_TERMS)
+
+
+def _terms(ctx: CostContext, base: Baseline) -> dict[str, float]:
+    spent = step.evaluate(ctx, base.layout, base.splits)
+    return {name: float(getattr(spent, name)) for name in spent.__dataclass_fields__}

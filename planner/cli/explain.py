@@ -1,0 +1,51 @@
+"""`planner explain`: why this plan, what would make it faster, what a slow run hides."""
+
+from __future__ import annotations
+
+import click
+
+from planner.cli import options
+from planner.cli.program import DONE, NO_LAYOUT
+
+
+@click.command()
+@click.argument("scenario")
+@click.option(
+    "--layout", metavar="KEY=VALUE,...", help="Explain this layout instead of the best one."
+)
+@click.option(
+    "--measured", metavar="KEY=VALUE,...",
+    help="A measured run of the layout: mfu=0.31, step_seconds, tokens_per_second or tflops (of "
+    "one accelerator); says what hides.",
+)  # fmt: skip
+@options.as_json
+@options.overrides
+def explain(
+    scenario: str,
+    layout: str | None,
+    measured: str | None,
+    as_json: bool,
+    overrides: dict[str, str],
+) -> int:
+    """Say why each group lives where it does and what would make the step faster.
+
+    With --measured: compare a run with its prediction, and say what could be wrong.
+
+    Exit codes: 0 answered, 1 no layout fits, 2 bad input.
+    """
+    from planner import api
+    from planner.cli.output import show
+
+    problem = api.load_scenario(scenario, overrides)
+    if measured is not None:
+        from planner.report.diagnosis import diagnosis_report
+
+        diagnosis = api.diagnose(problem, measured, layout)
+        show(diagnosis.to_document(), diagnosis_report(diagnosis), as_json)
+        return DONE
+    from planner.report.explain import explanation_report
+
+    explanation = api.explain(problem, layout)
+    show(explanation.to_document(), explanation_report(explanation), as_json)
+    fits = explanation.plan.layout is not None and explanation.plan.status != "infeasible"
+    return DONE if fits else NO_LAYOUT

@@ -1,0 +1,51 @@
+"""A fabric as the text of a file of topologies/fabrics/."""
+
+import json
+import re
+
+from planner.problem.quantities import Figure
+from planner.problem.topology import Fabric
+from planner.units import format_quantity, parse_quantity
+
+DIGITS = 6
+
+
+def figures(fabric: Fabric) -> dict[str, dict[str, str]]:
+    """Every figure's value, source and status by its key in a file, values as people write them."""
+    document = fabric.model_dump(mode="json", by_alias=True, exclude_none=True)
+    found = {}
+    for attribute, field in Fabric.model_fields.items():
+        figure = getattr(fabric, attribute)
+        if isinstance(figure, Figure):
+            key = field.alias or attribute
+            found[key] = {
+                "value": _value(figure, document[key]["value"]),
+                "source": figure.source,
+                "status": figure.status,
+            }
+    return found
+
+
+def fabric_yaml(fabric: Fabric) -> str:
+    """A fabric's figures, one a line, with source and status; reads back to an equal value."""
+    lines = [f"name: {_name(fabric.name)}", f"kind: {fabric.kind}"]
+    for key, figure in figures(fabric).items():
+        source = json.dumps(figure["source"], ensure_ascii=False)
+        lines.append(
+            f"{key}: {{value: {figure['value']}, source: {source}, status: {figure['status']}}}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _value(figure: Figure, exact: object) -> str:
+    """A number as people write it where that is the same number, else exactly."""
+    if not isinstance(exact, str):
+        readable = f"{figure:.{DIGITS}g}"
+        return readable if float(readable) == float(figure) else repr(float(figure))
+    unit = exact.split(maxsplit=1)[1]
+    readable = format_quantity(float(figure), unit, DIGITS)
+    return readable if parse_quantity(readable, unit) == float(figure) else exact
+
+
+def _name(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z][\w.-]*", text) else json.dumps(text)

@@ -1,0 +1,187 @@
+"""Which fabrics a measured collective ran on, and how its ranks are split over them.
+
+A configuration is words: 'H100-SXM', '2 nodes', 'IB NDR 8x400Gb'. The table below says which
+shipped fabric each word means; a rate that the words give, or else that of the part's usual
+cluster, chooses among the fabrics of a kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, gcd
+
+from planner import files
+from planner.errors import InputError
+from planner.evidence.sweeps import Sweep
+from planner.problem.topology import Fabric, Tier, Topology
+
+SCALE_UP: Mapping[str, tuple[str, int]] = {
+    # part → its scale-up fabric, accelerators in one domain of it
+    "gb300": ("nvlink5-nvl72-gb300", 72),
+    "gb200": ("nvlink5-nvl72", 72),
+    "gh200": ("nvlink4-gh200", 4),
+    "b300": ("nvlink5", 8),
+    "b200": ("nvlink5", 8),
+    "h800": ("nvlink4-h800", 8),
+    "h200": ("nvlink4", 8),
+    "h100": ("nvlink4", 8),
+    "h20": ("nvlink4", 8),
+    "a800": ("nvlink3-a800", 8),
+    "a100": ("nvlink3", 8),
+    "v100": ("nvlink2", 8),
+    "mi355x": ("xgmi-mi355x", 8),
+    "mi350x": ("xgmi-mi355x", 8),
+    "mi325x": ("xgmi-mi300x", 8),
+    "mi300x": ("xgmi-mi300x", 8),
+    "mi250x": ("xgmi-mi250x", 8),
+}
+USUAL_NETWORK_GBIT: Mapping[str, float] = {
+    # per accelerator, where the words name the kind of network only
+    "gb300": 800, "b300": 800, "gh200": 200, "a800": 200, "a100": 200, "v100": 100, "mi250x": 100,
+}  # fmt: skip
+NETWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
+    # words of a network (a regular expression) → its fabrics, the first match counts
+    (r"slingshot", ("slingshot-11",)),
+    (r"tcpxo", ("gcp-tcpxo",)),
+    (r"tcpx", ("gcp-tcpx",)),
+    (r"\befa\b", ("aws-efa-50", "aws-efa-200", "aws-efa-400")),
+    (r"\broce|rocev2|\bgpudirect-rdma\b", ("roce-200", "roce-400", "roce-800")),
+    (
+        r"\bib\b|\bib-class|infiniband|\b[ehnx]dr\b",
+        ("infiniband-edr", "infiniband-hdr", "infiniband-ndr", "infiniband-xdr"),
+    ),
+    (r"ethernet|\beth\b", ("ethernet-50", "ethernet-100", "roce-200", "roce-400")),
+    # nothing but a rate, as in '400Gb-class per GPU (not stated)'
+    (r"\d\s*gb", ("infiniband-edr", "infiniband-hdr", "infiniband-ndr", "infiniband-xdr")),
+)
+NAMED_GBIT = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0}
+USUAL_GBIT = 400.0
+LARGEST_NODE = 16  # accelerators; wider scale-up domains are racks
+RACK_NODE = 4  # accelerators of each node in a rack
+
+
+class UnmatchedError(Exception):
+    """No shipped fabric is known to be the one of a configuration; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A sweep on tiers: how many of its ranks each domain of a tier joins."""
+
+    sweep: Sweep
+    tiers: tuple[Tier, ...]
+    split: tuple[float, ...]
+
+    @property
+    def num_ranks(self) -> int:
+        """All ranks."""
+        ranks = 1.0
+        for members in self.split:
+            ranks *= members
+        return round(ranks)
+
+    @property
+    def spanned(self) -> tuple[Tier, ...]:
+        """The tiers whose links the group crosses."""
+        return tuple(t for t, members in zip(self.tiers, self.split, strict=True) if members > 1)
+
+
+def place(sweep: Sweep, topology: Topology | None = None) -> Placed:
+    """The tiers and split of a sweep: the topology's, or the shipped fabrics that match.
+
+    Raises:
+        UnmatchedError: the words match no shipped fabric, or say too little.
+    """
+    if sweep.num_ranks is None:
+        raise UnmatchedError("the log does not say how many ranks ran")
+    if topology is not None:
+        return _on(topology, sweep, sweep.num_ranks)
+    if sweep.accelerator is None or (sweep.num_nodes is None and sweep.network is None):
+        raise UnmatchedError("the log does not say what it ran on; give --topology")
+    part = _part(sweep.accelerator)
+    name, width = SCALE_UP[part]
+    inner, outer = _inner_outer(sweep.num_ranks, sweep.num_nodes or 1, width)
+    tiers = [Tier(name="scale-up", width=max(width, inner), fabric=_fabric(name))]
+    split = [float(inner)]
+    if outer > 1:
+        if sweep.network is None:
+            raise UnmatchedError("the log does not say what network it ran on; give --topology")
+        network = _network(sweep.network, part)
+        tiers.append(Tier(name="network", width=outer, fabric=_fabric(network)))
+        split.append(float(outer))
+    return Placed(sweep, tuple(tiers), tuple(split))
+
+
+def _part(accelerator: str) -> str:
+    words = accelerator.lower().replace("-", " ").replace("_", " ")
+    found = next((part for part in SCALE_UP if part in words), None)
+    if found is None or "pcie" in words:
+        raise UnmatchedError(f"no shipped scale-up fabric is known for '{accelerator}'")
+    return found
+
+
+def _inner_outer(num_ranks: int, num_nodes: int, width: int) -> tuple[int, int]:
+    """Ranks in each scale-up domain, and domains; racks are filled evenly."""
+    per_node = num_ranks // num_nodes
+    if per_node * num_nodes != num_ranks:
+        raise UnmatchedError(f"{num_ranks} ranks do not fill {num_nodes} nodes evenly")
+    if width <= LARGEST_NODE:
+        if per_node > width:
+            raise UnmatchedError(f"{per_node} ranks a node are more than its {width} accelerators")
+        return per_node, num_nodes
+    domains = ceil(num_ranks / width)
+    while num_ranks % domains:
+        domains += 1
+    return num_ranks // domains, domains
+
+
+def _network(words: str, part: str) -> str:
+    text = words.lower()
+    fabrics = next((names for pattern, names in NETWORKS if re.search(pattern, text)), None)
+    if fabrics is None:
+        raise UnmatchedError(f"no shipped fabric is known for the network '{words}'")
+    rate = _rate_gbit(text, part)
+    return min(fabrics, key=lambda name: abs(_fabric(name).bytes_per_second * 8e-9 - rate))
+
+
+def _rate_gbit(text: str, part: str) -> float:
+    """Gbit/s per accelerator, of words such as '8x400Gb per node', '400Gb per GPU' or 'NDR'."""
+    per_node = re.search(r"(\d+)(?:\.\.\d+)?\s*x\s*(\d+)\s*gb", text)
+    if per_node:
+        adapters, rate = (int(number) for number in per_node.groups())
+        width = SCALE_UP[part][1]
+        return adapters * rate / (width if width <= LARGEST_NODE else RACK_NODE)
+    per_part = re.search(r"(\d+)\s*gb\S*\s+per\s+(?:gpu|accelerator)", text)
+    if per_part:
+        return float(per_part.group(1))
+    speeds = (rate for name, rate in NAMED_GBIT.items() if re.search(rf"\b{name}\b", text))
+    return next(speeds, USUAL_NETWORK_GBIT.get(part, USUAL_GBIT))
+
+
+def _on(topology: Topology, sweep: Sweep, num_ranks: int) -> Placed:
+    """The ranks on a given topology, filled from the innermost domains outwards."""
+    if num_ranks > topology.num_accelerators:
+        raise InputError(
+            f"{num_ranks} ranks are more than the {topology.num_accelerators} accelerators of "
+            f"{topology.name}",
+            path=sweep.path, line=sweep.line, key="ranks", value=num_ranks,
+            allowed=f"at most {topology.num_accelerators}",
+        )  # fmt: skip
+    width, *outer_widths = topology.widths
+    nodes = sweep.num_nodes or ceil(num_ranks / width)
+    inner, rest = _inner_outer(num_ranks, nodes, width)
+    split = [float(inner)]
+    for position, tier_width in enumerate(outer_widths, 1):
+        is_last = position == len(outer_widths)
+        members = rest if is_last or rest <= tier_width else gcd(rest, tier_width)
+        split.append(float(members))
+        rest //= members
+    return Placed(sweep, topology.tiers, tuple(split))
+
+
+@cache
+def _fabric(name: str) -> Fabric:
+    return files.load(name, "fabric", Fabric)

@@ -1,0 +1,154 @@
+"""What every picture shares: the page's figure, axes, colours, line styles, and files.
+
+Dark on light in the colours of Okabe and Ito, which colour-blind readers tell apart; every colour
+comes with a line style or a marker of its own, so that a grey print says the same. Sizes are those
+of the printed page. matplotlib loads inside the functions and draws without a screen.
+"""
+
+from __future__ import annotations
+
+from math import log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError, PlannerError, nearest_of
+from planner.report.pieces import printable
+from planner.roofs import Roofline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png", "pdf")
+"""Kinds of picture files."""
+
+BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE = (
+    "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00",
+)  # fmt: skip
+GREY, PALE = "#444444", "#DDDDDD"
+
+STYLES: tuple[tuple[str, Any], ...] = (
+    (BLACK, "-"), (BLUE, (0, (7, 2))), (VERMILION, (0, (7, 2, 1.5, 2))), (GREEN, (0, (3, 1.5))),
+    (PURPLE, (0, (1.2, 1.2))),
+)  # fmt: skip
+"""Colour and line style of each level: memory, then tiers, inner to outer."""
+
+LABEL, SMALL = 8.5, 7.5
+"""Points of labels, on the printed page."""
+
+DOTS, DENSE_DOTS = (0, (1, 3)), (0, (1, 1.5))
+
+
+def check_format(path: str | Path) -> None:
+    """Refuse a file name of a kind that cannot be written, or any if matplotlib is missing.
+
+    Raises:
+        InputError: not .svg, .png or .pdf.
+        PlannerError: matplotlib is not installed.
+    """
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise InputError(
+            f"'{suffix}' is no kind of picture" if suffix else "the name says no kind of picture",
+            path=str(path),
+            key="--out",
+            value=str(path),
+            allowed=f"a file name that ends in {', '.join(f'.{kind}' for kind in FORMATS)}",
+            nearest=nearest_of(suffix, FORMATS),
+        )
+    figure_of(1, 1)
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure as the kind its name says; the same picture gives the same bytes.
+
+    Raises:
+        InputError: a kind that cannot be written, or a place that cannot.
+    """
+    check_format(path)
+    from matplotlib import rc_context
+
+    file = Path(path)
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    kind = file.suffix.lower().removeprefix(".")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with rc_context({"svg.hashsalt": "planner", "pdf.fonttype": 42}):
+            figure.savefig(file, format=kind, dpi=200, metadata=undated.get(kind))
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", path=str(path), key="--out",
+            allowed="a file in a folder that can be made and written to",
+        ) from None  # fmt: skip
+
+
+def figure_of(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that needs no screen."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PlannerError(
+            f"pictures need matplotlib ({error}): pip install 'parallelism-planner[plot]'"
+        ) from None
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def axes_of(ax: Axes | None, width: float, height: float) -> Axes:
+    if ax is None:
+        figure = figure_of(width, height)
+        ax = figure.add_axes((0.1, 0.12, 0.77, 0.8))
+    ax.set_facecolor("white")
+    ax.grid(True, color=PALE, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=LABEL, length=3)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def title(ax: Axes, text: str) -> None:
+    ax.set_title(text, loc="left", fontsize=10, fontweight="bold")
+
+
+def inches(ax: Axes) -> tuple[float, float]:
+    """Width and height of the axes on the page."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    box, (width, height) = ax.get_position(), figure.get_size_inches()
+    return box.width * width, box.height * height
+
+
+def per_decade(ax: Axes) -> tuple[float, float]:
+    """Inches of a decade along each (logarithmic) axis."""
+    width, height = inches(ax)
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    return width / log10(right / left), height / log10(top / bottom)
+
+
+def once(ax: Axes, label: str) -> str | None:
+    """The label if no line has it yet: the legend says each thing once."""
+    return None if any(line.get_label() == label for line in ax.lines) else label
+
+
+def said(name: str) -> str:
+    """A name from a file as text for a picture, where $ starts mathematics."""
+    return printable(name).replace("$", r"\$")
+
+
+def plain(value: float, _: object = None) -> str:
+    """A power of ten as a tick says it: 0.1, 1,000, 10⁶."""
+    return f"{value:,g}" if 1e-3 < value < 1e5 else f"$10^{{{round(log10(value))}}}$"
+
+
+def halo() -> list[Any]:
+    """A white edge that lifts text off the lines it crosses."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.5, foreground="white")]
+
+
+def styles_of(roofline: Roofline) -> list[tuple[str, Any]]:
+    return [STYLES[i % len(STYLES)] for i in range(len(roofline.levels))]
