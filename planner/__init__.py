@@ -16,7 +16,7 @@ _HOMES = {
         "validate_collectives", "validate_runs", "Comparison", "Scenario", "Validation",
     ),
     "planner.planfile": ("Plan",),
-    "planner.layout": ("Axis", "Layout", "LayoutTable"),
+    "planner.layout": ("Layout", "LayoutTable"),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",
         "UnitError", "UnsupportedError",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,17 +35,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "pp": ("pp",),
 }
 """Communicating groups as products of atoms: states shard and gradients move over cp·dp_shard."""
-
-
-class Axis(StrEnum):
-    """The parallel axes."""
-
-    TP = "tp"
-    CP = "cp"
-    EP = "ep"
-    ETP = "etp"
-    PP = "pp"
-    DP = "dp"
 
 
 class LayoutLike(Protocol):

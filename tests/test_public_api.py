@@ -18,7 +18,7 @@ PUBLIC = [
     "export_plan", "load_scenario", "names", "plan", "read_plan", "scenario_of", "schema",
     "validate_collectives", "validate_runs",
     # values
-    "Axis", "Comparison", "Layout", "LayoutTable", "Plan", "Scenario", "Validation",
+    "Comparison", "Layout", "LayoutTable", "Plan", "Scenario", "Validation",
     # errors
     "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnitError",
     "UnknownNameError", "UnsupportedError",

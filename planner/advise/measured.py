@@ -42,10 +42,29 @@ class Measurement:
         seconds = given.get("step_seconds")
         if seconds is None and "tokens_per_second" in given:
             seconds = flops.tokens_per_step(ctx) / given["tokens_per_second"]
+        if seconds is not None and "tokens_per_second" in given:
+            implied = flops.tokens_per_step(ctx) / given["tokens_per_second"]
+            _agree("step_seconds", seconds, "tokens_per_second", implied)
+        if "mfu" in given and "tflops" in given:
+            implied = given["tflops"] * 1e12 / ctx.peak_flops
+            _agree("mfu", given["mfu"], "tflops", implied)
         if seconds is not None:
             return cls(given, seconds, claimed, timed=True)
         assert claimed is not None
         return cls(given, at_peak / claimed, claimed, timed=False)
+
+
+ROUNDING = 0.02
+"""How far two ways of saying one thing may lie apart."""
+
+
+def _agree(key: str, value: float, other: str, implied: float) -> None:
+    if abs(implied / value - 1) > ROUNDING:
+        raise InputError(
+            f"{key} {value:g} and {other}, which makes it {implied:.4g}, do not agree",
+            key=OPTION,
+            allowed=f"one of {key} and {other}, or both within {ROUNDING:.0%}",
+        )
 
 
 def read_measured(measured: str | Mapping[str, float | str]) -> dict[str, float]:

@@ -161,15 +161,18 @@ def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) ->
     return 2.0 * mbs * s * s / cp * ctx.query_size / tp
 
 
-SCORE_BYTES = {"fused-softmax": (13.0, 21.0), "naive": (28.0, 36.0)}
+SCORE_BYTES = {"fused-softmax": (8.0, 16.0), "naive": (28.0, 36.0)}
 """Bytes of HBM traffic per score where a backend writes the scores, forward and backward.
 
-Fused softmax: QKᵀ out 2, softmax in 2 out 2, dropout in 2 out 2 and mask 1, PV in 2; back, dP out
-2, dropout in 2+1 out 2, softmax in 2+2 out 2, the QKᵀ and PV gradients in 2+2 each. Naive, one
-PyTorch operator after another with the softmax in FP32: QKᵀ out 2, scale and mask in 2 out 2, cast
-in 2 out 4, softmax in 4 out 4, cast in 4 out 2, PV in 2; back, dP out 2, cast in 2 out 4, softmax
-in 4+4 out 4, cast in 4 out 2, scale and mask in 2 out 2, the gradients in 2+2+2.
+Fused softmax: QKᵀ out 2, softmax in 2 out 2, PV in 2; back, dP out 2, softmax in 2+2 out 2, the
+QKᵀ and PV gradients in 2+2 each. Naive, one PyTorch operator after another with the softmax in
+FP32: QKᵀ out 2, scale and mask in 2 out 2, cast in 2 out 4, softmax in 4 out 4, cast in 4 out 2,
+PV in 2; back, dP out 2, cast in 2 out 4, softmax in 4+4 out 4, cast in 4 out 2, scale and mask in
+2 out 2, the gradients in 2+2+2.
 """
+
+DROPOUT_BYTES_PER_SCORE = 5.0
+"""The same of dropout on the scores, either way: in 2 out 2 and the mask 1."""
 
 
 def attention_seconds(
@@ -194,11 +197,12 @@ def attention_seconds(
         backward = 2.5 * flops / (reached * coefficients.backward) + start
         return forward, backward
     scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
+    dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
     forward = 2.0 * flops / (reached * coefficients.forward)
     backward = 4.0 * flops / (reached * coefficients.backward)
     return (
-        forward + scores * moved[0] / ctx.hbm_bytes_per_second + 4 * start,
-        backward + scores * moved[1] / ctx.hbm_bytes_per_second + 6 * start,
+        forward + scores * (moved[0] + dropped) / ctx.hbm_bytes_per_second + 4 * start,
+        backward + scores * (moved[1] + dropped) / ctx.hbm_bytes_per_second + 6 * start,
     )
 
 
@@ -246,4 +250,5 @@ def quantise_seconds(ctx: CostContext, tokens: Numeric, tp: Numeric) -> tuple[Nu
 
 KERNELS_PER_LAYER_FORWARD = 14.0
 KERNELS_PER_LAYER_BACKWARD = 24.0
-"""Kernels a framework starts per layer, four matmuls, attention and the memory-bound ones."""
+"""Kernels a framework starts per layer, counted off Megatron-Core's: four matmuls, attention, two
+norms, two residuals, rotary embedding, activation and copies; back, twice the matmuls."""

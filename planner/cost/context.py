@@ -47,6 +47,7 @@ class TierArrays:
     base_seconds: Array
     short_send: Array | None = None  # as point_to_point, short on the innermost tier; None: alike
     mesh_members: tuple[float | None, ...] | None = None  # of full meshes; None: there are none
+    own_part: float | None = None  # of the innermost tier; None: it takes no time
 
     @classmethod
     def of(cls, topology: Topology) -> TierArrays:
@@ -71,6 +72,7 @@ class TierArrays:
             base_seconds=column("base_seconds"),
             short_send=_short_send(tiers, line * column("p2p_efficiency")),
             mesh_members=_mesh_members(tiers),
+            own_part=None if (own := tiers[0].fabric.own_part) is None else float(own),
         )
 
 

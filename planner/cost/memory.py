@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.cost.pipeline import layers_in_flight, stages
-from planner.layout import LayoutLike, Numeric
+from planner.layout import RECOMPUTE, LayoutLike, Numeric
 
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""
@@ -109,7 +109,7 @@ def stage_memory(
     )
 
 
-WHOLE_LAYER_FROM = 3
+WHOLE_LAYER_FROM = RECOMPUTE.index("alternate")
 """First position in RECOMPUTE at which whole layers are run again."""
 
 

@@ -167,8 +167,8 @@ def flash_attention_bytes(
 ) -> Numeric:
     """HBM bytes of one head in tiles, forward: (N²d²/M + 4Nd)·s with M elements of SRAM.
 
-    Q, K, V and O pass once, and K and V again for every tile of Q that SRAM holds; the scores
-    never leave the chip.
+    Q, K, V and O pass once, and tiles again Θ(N²d²/M) times as K and V meet every tile of Q (the
+    constant taken as 1); the scores never leave the chip (FlashAttention, arXiv 2205.14135, §3.2).
     """
     n, d = 1.0 * sequence_length, 1.0 * head_dim
     return (n * n * d * d / sram_elements + 4.0 * n * d) * element_bytes

@@ -32,7 +32,7 @@ from planner.cost.pipeline import (
     stages,
     synchronisation_window,
 )
-from planner.cost.traffic import Channel, Splits, channel_costs, channels
+from planner.cost.traffic import Channel, Splits, channel_costs, channels, occurrences
 from planner.layout import CP_KINDS, LayoutLike, Numeric
 
 
@@ -135,24 +135,24 @@ def step_time(
     )
     bubble = bubble_slots(layout) * (mean_slot + boundary)
 
-    zero3 = np.asarray(layout.zero_stage) == 3
-    synchronisations = np.where(zero3, m, 1)
-    windows = np.where(zero3, m, synchronisation_window(layout))
-    hides = software.dp_overlap_fraction * layout.overlap_dp * windows * per_stage
+    times = occurrences(ctx, layout)
+    zero, last = np.asarray(layout.zero_stage), synchronisation_window(layout)
+    hides = software.dp_overlap_fraction * layout.overlap_dp * per_stage
     # a second of work hides one second of traffic: what tp and cp hide behind is taken
-    taken_forward = (hidden["tp_forward"] + hidden["cp_forward"]) / (1 + again[3])
-    taken_backward = (
-        again[3] * taken_forward
-        + hidden["tp_backward"]
-        + hidden["tp_beside"]
-        + hidden["cp_backward"]
-    )
+    tp_forward = hidden["tp_forward"] / (1 + again[3])
+    cp_forward = hidden["cp_forward"] / (1 + again[1])
+    tp_backward = again[3] * tp_forward + hidden["tp_backward"] + hidden["tp_beside"]
+    cp_backward = again[1] * cp_forward + hidden["cp_backward"]
+    free_forward = np.maximum(0.0, forward - tp_forward - cp_forward)
+    free_backward = np.maximum(0.0, backward + recompute - tp_backward - cp_backward)
     dp = beyond(
-        synchronisations * seconds["gather_forward"],
-        hides * np.maximum(0.0, forward - taken_forward),
+        times["gather_forward"] * seconds["gather_forward"],
+        np.where(zero == 3, m, last) * hides * free_forward,
     ) + beyond(
-        synchronisations * (seconds["gather_backward"] + seconds["reduce"]) + seconds["replicate"],
-        hides * np.maximum(0.0, backward + recompute - taken_backward),
+        times["gather_backward"] * seconds["gather_backward"]
+        + times["reduce"] * seconds["reduce"]
+        + seconds["replicate"],
+        np.where(zero >= 2, m, last) * hides * free_backward,
     )
 
     work = {
@@ -216,9 +216,11 @@ def layer_exposed(
     return found
 
 
-OPTIMIZER_TRAFFIC_BYTES = 38.0
-"""Per parameter: gradient (4), master and two moments read and written (24), weight written (2),
-gradient norm read (4) and scaled gradient written (4)."""
+STATE_TRAFFIC_BYTES = 26.0
+"""Per parameter: FP32 master and two moments read and written (24), 16-bit weight written (2)."""
+
+GRADIENT_PASSES = 4.0
+"""Times a gradient passes HBM in a step: its norm, its scaling in and out, the update."""
 
 
 def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Numeric) -> Numeric:
@@ -227,7 +229,8 @@ def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Numeric)
     shards = 1.0 * layout.cp * layout.dp_shard
     own = parameters / np.where(zero >= 1, shards, 1)
     gradients = parameters / np.where(zero >= 2, shards, 1) * ctx.software.gradient_bytes
-    return (own * OPTIMIZER_TRAFFIC_BYTES + gradients) / ctx.hbm_bytes_per_second
+    passes = STATE_TRAFFIC_BYTES + GRADIENT_PASSES * ctx.software.gradient_bytes
+    return (own * passes + gradients) / ctx.hbm_bytes_per_second
 
 
 def evaluate(ctx: CostContext, layout: LayoutLike, splits: Splits) -> StepTime:

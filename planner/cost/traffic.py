@@ -51,15 +51,17 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
 
     Per layer and micro-batch: tp_forward and tp_backward (on the critical path), tp_beside
     (beside the weight and data gradients), cp_forward, cp_backward. Per micro-batch: pp. Per
-    gradient synchronisation (every micro-batch with ZeRO-3, else every step): gather_forward,
-    gather_backward, reduce. Per step: replicate. `stage_parameters` counts one rank's parameters
-    before sharding over data-parallel ranks.
+    gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
+    gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
+    step: replicate. `stage_parameters` counts one rank's parameters before sharding over
+    data-parallel ranks.
     """
     model, e = ctx.model, ctx.element_bytes
     sp = np.asarray(layout.sp) > 0
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     activation = tokens * model.hidden_size * e
-    forward = 1 + RECOMPUTED_SHARES[3][layout.recompute_index]
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    forward = 1 + again[3]
     # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
     # and the weight gradient gathers its input again
     gathers, reduces = np.where(sp, 1.0, 0.0), np.where(sp, 0.0, 1.0)
@@ -89,11 +91,11 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
     boundary = activation / np.where(sp, layout.tp, 1)
     # without ZeRO gradients are reduced whole over shard and replicate groups alike
     shards = np.where(zero >= 1, layout.cp * layout.dp_shard, 1)
-    return {
+    found = {
         "tp_forward": Channel("tp", tp_parts(4 * forward, 2 * forward)),
         "tp_backward": Channel("tp", tp_parts(2.0, 0.0)),
         "tp_beside": Channel("tp", tp_parts(4.0, 2.0)),
-        "cp_forward": Channel("cp", cp_parts(forward, forward)),
+        "cp_forward": Channel("cp", cp_parts(1 + again[1], 1 + again[1])),
         # gradients of keys and values travel beside them; an exchange is undone once
         "cp_backward": Channel("cp", cp_parts(2.0, 1.0)),
         "pp": Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),)),
@@ -110,6 +112,12 @@ def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) ->
         ),
         "replicate": Channel("replicate", (Part("all_reduce", buckets, gradients / shards),)),
     }
+    return {name: Channel(c.group, _used(c.parts)) for name, c in found.items()}
+
+
+def _used(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts that any row calls, one at least: the others need not be priced."""
+    return tuple(part for part in parts if np.any(part.calls)) or parts[:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,12 @@ def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
         busy = collectives.point_to_point_busy(split, tiers.point_to_point)
         if tiers.short_send is not None:
             short, *_ = collectives.point_to_point_busy(split, tiers.short_send)
+    if tiers.own_part is not None and kind in ("gather", "all_reduce", "all_to_all"):
+        rate = tiers.all_to_all[0] if kind == "all_to_all" else tiers.gather[0]
+        own = collectives.own_part_busy(split, tiers.own_part, rate)
+        if kind == "all_reduce" and tiers.all_reduce[0] > tiers.gather[0]:
+            own = own * (np.asarray(split[0]) < collectives.IN_SWITCH_MEMBERS)
+        busy = (busy[0] + own, *busy[1:])
     return Price(latency, switch, busy, short)
 
 
@@ -208,7 +222,9 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
     """How many times a step runs each channel on one rank."""
     m = layout.num_microbatches
     passes = m * (ctx.model.num_layers / layout.pp)
-    synchronisations = np.where(np.asarray(layout.zero_stage) == 3, m, 1)
+    zero = np.asarray(layout.zero_stage)
+    gathers = np.where(zero == 3, m, 1)
+    reductions = np.where(zero >= 2, m, 1)
     return {
         "tp_forward": passes,
         "tp_backward": passes,
@@ -216,8 +232,8 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
         "cp_forward": passes,
         "cp_backward": passes,
         "pp": m,
-        "gather_forward": synchronisations,
-        "gather_backward": synchronisations,
-        "reduce": synchronisations,
+        "gather_forward": gathers,
+        "gather_backward": gathers,
+        "reduce": reductions,
         "replicate": 1,
     }

@@ -92,15 +92,6 @@ def in_half(run: PublishedRun, half: Half) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRow:
-    """One line of the error table."""
-
-    section: str  # all | source | accelerator
-    name: str
-    errors: TimeErrors
-
-
-@dataclass(frozen=True, slots=True)
 class Validation:
     """Errors of the predictions, as `planner validate runs --json` prints them."""
 
@@ -119,14 +110,6 @@ class Validation:
     def to_document(self) -> dict[str, Any]:
         """The result as JSON values."""
         return asdict(self) | {"fits": self.fits.to_document()}
-
-    def table_rows(self) -> list[TableRow]:
-        """The error table: all rows, then each source, then each accelerator."""
-        return [
-            TableRow("all", "all", self.time),
-            *(TableRow("source", name, errors) for name, errors in self.by_source.items()),
-            *(TableRow("accelerator", n, errors) for n, errors in self.by_accelerator.items()),
-        ]
 
 
 def validate_runs(
@@ -239,7 +222,7 @@ def summarise(
 
 
 def _is_timed(prediction: Prediction, min_mfu: float) -> bool:
-    """Whether a row counts in time and ranking: timed, and not known to be slower than asked."""
+    """Whether a row counts in time and ranking: timed, and known to reach the MFU asked for."""
     run = prediction.run
     if run.std.iter_time_s is None or run.measured.oom:
         return False

@@ -90,6 +90,20 @@ class Scenario(Strict):
         return self
 
     @model_validator(mode="after")
+    def _positions_exist(self) -> "Scenario":
+        positions, sequence = self.model.num_position_embeddings, self.training.sequence_length
+        if 0 < positions < sequence:
+            raise InputError(
+                f"model {self.model.name} has {positions} learned positions, fewer than "
+                f"{sequence} tokens",
+                key="training.sequence_length",
+                value=sequence,
+                allowed=f"an integer from 1 to {positions}",
+                nearest=str(positions),
+            )
+        return self
+
+    @model_validator(mode="after")
     def _precision_exists(self) -> "Scenario":
         accelerator, training = self.topology.accelerator, self.training
         able = [name for name in accelerator.peak_flops if name in accelerator.gemm]

@@ -42,6 +42,8 @@ class Fabric(Strict):
     )
     # Accelerators that a full mesh links pairwise: fewer of them share fewer links.
     mesh_members: Annotated[Figure, Sourced(at_least=2)] | None = None
+    # Time of a rank's own part of a collective over that of a part on the links; absent: none.
+    own_part: Annotated[Figure, Sourced(above=0, at_most=1)] | None = None
 
 
 class Tier(Strict):

@@ -132,7 +132,7 @@ def _mfu(plan: Plan) -> RenderableType | None:
         if plan.mfu_bf16 is not None and precision != "BF16":
             text.append(f", {percent(plan.mfu_bf16)} of dense BF16", "not bold")
     if plan.hfu is not None:
-        text.append(f"; HFU {percent(plan.hfu)} with recompute", "not bold")
+        text.append(f"; HFU {percent(plan.hfu)}, of what kernels execute", "not bold")
     return text
 
 

@@ -91,6 +91,18 @@ def test_time_tokens_and_tflops_are_one_measurement() -> None:
         assert found.unexplained_seconds == pytest.approx(seconds())
 
 
+@pytest.mark.parametrize("key", ["tokens_per_second", "tflops"])
+def test_two_ways_of_saying_one_thing_must_agree(key: str) -> None:
+    plan = predicted()
+    assert plan.tokens_per_second is not None
+    one = {"tokens_per_second": ("step_seconds", seconds(), plan.tokens_per_second)}
+    one["tflops"] = ("mfu", mfu(), mfu() * 989.5)
+    other, value, same = one[key]
+    assert diagnosed(**{other: value, key: same}).verdict == "as-predicted"
+    with pytest.raises(InputError, match="do not agree"):
+        diagnosed(**{other: value, key: 1.1 * same})
+
+
 def test_a_layout_that_was_not_given_is_warned_of() -> None:
     problem = api.load_scenario("llama3-8b-h100x8")
     found = api.diagnose(problem, "mfu=0.4")

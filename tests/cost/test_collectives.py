@@ -20,6 +20,7 @@ from planner.cost.collectives import (
     duration,
     gather_busy,
     mesh_share,
+    own_part_busy,
     pair_latency,
     pairwise_latency,
     point_to_point_busy,
@@ -180,6 +181,17 @@ def test_broadcast_sends_everything_over_every_link() -> None:
 @pytest.mark.parametrize(("members", "share"), [(1, 1 / 7), (2, 1 / 7), (4, 3 / 7), (8, 1.0)])
 def test_a_mesh_has_a_link_per_other_member(members: int, share: float) -> None:
     assert mesh_share(float(members), 8.0) == pytest.approx(share, rel=1e-15)
+
+
+def test_own_part_shrinks_with_the_group() -> None:
+    """0.4 of a part's time: a pair's bus bandwidth is 1/1.4 of the links', that of eight 7/7.4."""
+    for size in (2, 4, 8):
+        (ring,) = gather_busy([float(size)], [NVLINK])
+        seconds = ring + own_part_busy([float(size)], 0.4, NVLINK)
+        reached = (size - 1) / size / seconds
+        assert reached == pytest.approx((size - 1) / (size - 0.6) * NVLINK, rel=1e-14)
+    assert own_part_busy([1.0, 8.0], 0.4, NVLINK) == 0.0
+    assert own_part_busy([4.0, 2.0], 0.4, NVLINK) == pytest.approx(0.05 / NVLINK, rel=1e-14)
 
 
 # ---------------------------------------------------------------- latency

@@ -129,11 +129,13 @@ def parameters(ctx: CostContext, layout: Layout) -> float:
     return float(shape_costs(ctx, layout).parameters)
 
 
-@pytest.mark.parametrize("zero_stage", [1, 2])
-def test_sharded_states_gather_parameters_and_scatter_gradients_once(zero_stage: int) -> None:
+@pytest.mark.parametrize(("zero_stage", "reductions"), [(1, 1), (2, 7)])
+def test_sharded_gradients_are_scattered_every_micro_batch(
+    zero_stage: int, reductions: int
+) -> None:
     layout = Layout(cp=2, dp_shard=4, num_microbatches=7, zero_stage=zero_stage)
     ctx = context()
-    per_parameter = 2 + 4  # 16-bit parameters, FP32 gradients
+    per_parameter = 2 + 4 * reductions  # 16-bit parameters once, FP32 gradients
     assert moved(ctx, layout, "shard") == pytest.approx(
         ring(8) * per_parameter * parameters(ctx, layout)
     )

@@ -107,7 +107,7 @@ def test_switches_lift_all_reduce_alone_and_from_six_ranks() -> None:
     assert max(rings) < 380 < 460 < min(lifted[6], lifted[8])
     assert max(busbw("H100", 1, n, "all_gather") for n in (2, 4, 6, 8)) < 380
     a100 = [busbw("A100", 1, n, "all_reduce") for n in (4, 8)]
-    assert a100[0] == pytest.approx(a100[1], rel=0.03)
+    assert a100[0] == pytest.approx(a100[1], rel=0.04)
 
 
 # ---------------------------------------------------------------- 3

@@ -218,7 +218,7 @@ def test_precisions(precision, flag, value, tmp_path):
 def test_a_model_with_biases_and_learned_positions(tmp_path):
     plan = with_inputs(
         "model", linear_bias=True, norm="layernorm", gated_mlp=False, tied_embeddings=True,
-        num_position_embeddings=2048, dropout=True,
+        num_position_embeddings=8192, dropout=True,
     )  # fmt: skip
     found = flags(plan, tmp_path)
     for absent in ("--swiglu", "--disable-bias-linear", "--untie-embeddings-and-output-weights"):

@@ -177,3 +177,9 @@ def test_schema_for_editors() -> None:
     assert {"model", "topology", "num_accelerators", "training"} <= set(schema["required"])
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["Accelerator"]["properties"]["peak"]["additionalProperties"]
+
+
+def test_learned_positions_must_reach(toy: Scenario) -> None:
+    model = toy.model.replace(num_position_embeddings=toy.training.sequence_length - 1)
+    with pytest.raises(InputError, match="learned positions"):
+        toy.replace(model=model)
