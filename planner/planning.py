@@ -18,7 +18,7 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.layout import ATOMS, Layout, LayoutTable
 from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
-from planner.ranks import framework_order, order_splits
+from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
 from planner.search.certify import certify
 from planner.search.dense import DenseProblem, splits_of
@@ -145,8 +145,7 @@ def _fitting(ctx: CostContext, scenario: Scenario, table: LayoutTable) -> Layout
     if not len(table):
         return table
     _, peak = memory.worst_stage(ctx, table)
-    accepted = memory.VERDICTS.index(scenario.search.memory)
-    return table.take(memory.verdict_index(ctx, peak) <= accepted)
+    return table.take(peak <= memory.limit_bytes(ctx, scenario.search.memory))
 
 
 def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:
@@ -186,13 +185,12 @@ def _filled(
     ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, row: Row, least: float
 ) -> Plan:
     """The plan of a layout in a placement; `least` is its step in its best placement."""
-    placement = np.array(row.placement, dtype=np.int64)
-    splits = {name: [float(g) for g in split] for name, split in splits_of(placement).items()}
     tiers = ctx.topology.tier_names
-    orders = list(ctx.software.orders)
-    atom_orders = DenseProblem(ctx, LayoutTable.from_layouts([layout])).orders(0)
-    name = orders[list(atom_orders).index(row.order)] if row.order is not None else None
-    found = assess(ctx, layout, splits)
+    placement = np.array(row.placement, dtype=np.int64)
+    atoms = None if row.order is None else [ATOMS[atom] for atom in row.order]
+    orders = ctx.software.orders.items()
+    name = next((name for name, axes in orders if order_atoms(axes) == atoms), None)
+    found = assess(ctx, layout, _splits(row))
     plan_ = _assessed(scenario, base, layout, found, ctx)
     return replace(
         plan_,
@@ -237,9 +235,7 @@ def _assessed(
 
 def _runner_up(ctx: CostContext, problem: DenseProblem, row: Row, best: Plan) -> RunnerUp:
     layout = problem.table.row(row.shape)
-    placement = np.array(row.placement, dtype=np.int64)
-    splits = {name: [float(g) for g in split] for name, split in splits_of(placement).items()}
-    found = assess(ctx, layout, splits)
+    found = assess(ctx, layout, _splits(row))
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
         layout=layout.to_document(),
@@ -248,6 +244,11 @@ def _runner_up(ctx: CostContext, problem: DenseProblem, row: Row, best: Plan) ->
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
     )
+
+
+def _splits(row: Row) -> dict[str, list[float]]:
+    splits = splits_of(np.array(row.placement, dtype=np.int64))
+    return {name: [float(members) for members in split] for name, split in splits.items()}
 
 
 def _rank_order(row: Row) -> tuple[tuple[str, int], ...]:

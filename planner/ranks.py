@@ -59,7 +59,7 @@ def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int])
     return [inner / outer for inner, outer in pairwise(reached)]
 
 
-def framework_order(layout: Layout, axes: Sequence[str]) -> list[tuple[str, int]]:
+def order_atoms(axes: Sequence[str]) -> list[str]:
     """A framework's order of axes (innermost first) as atoms; dp is dp_shard inside dp_replicate.
 
     Axes the order does not name come last.
@@ -69,7 +69,12 @@ def framework_order(layout: Layout, axes: Sequence[str]) -> list[tuple[str, int]
         for atom in ("dp_shard", "dp_replicate") if axis == "dp" else (axis,):
             if atom in ATOMS and atom not in atoms:
                 atoms.append(atom)
-    return [(atom, getattr(layout, atom)) for atom in atoms]
+    return atoms
+
+
+def framework_order(layout: Layout, axes: Sequence[str]) -> list[tuple[str, int]]:
+    """A framework's order of axes (innermost first) as atoms and their degrees."""
+    return [(atom, getattr(layout, atom)) for atom in order_atoms(axes)]
 
 
 def order_splits(order: Order, widths: Sequence[int]) -> Mapping[str, list[float]]:

@@ -12,6 +12,7 @@ from planner.cost.context import CostContext
 from planner.cost.step import evaluate, shape_costs, step_time
 from planner.cost.traffic import Price, Splits, channel_costs, joined, occurrences
 from planner.layout import ATOMS, GROUPS, LayoutTable
+from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
 
 IntArray = NDArray[np.int64]
@@ -110,15 +111,8 @@ class DenseProblem:
 
     @cached_property
     def _orders(self) -> tuple[tuple[int, ...], ...]:
-        found = []
-        for axes in self.ctx.software.orders.values():
-            atoms: list[str] = []
-            for axis in (*axes, *ATOMS):
-                for atom in ("dp_shard", "dp_replicate") if axis == "dp" else (axis,):
-                    if atom in ATOMS and atom not in atoms:
-                        atoms.append(atom)
-            found.append(tuple(ATOMS.index(atom) for atom in atoms))
-        return tuple(found)
+        orders = self.ctx.software.orders.values()
+        return tuple(tuple(ATOMS.index(atom) for atom in order_atoms(axes)) for axes in orders)
 
     def orders(self, i: int) -> Sequence[tuple[int, ...]]:
         """The software's rank orders as atom indices, innermost first."""
