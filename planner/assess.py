@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import flops, memory, step
-from planner.cost.collectives import duration
+from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.pipeline import layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
@@ -50,7 +50,9 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
         step_seconds=seconds,
         time=time,
         memory=memory_report(ctx, layout),
-        groups=_groups(ctx, layout, splits, shape.traffic, time, executed / ctx.num_accelerators),
+        groups=_groups(
+            ctx, layout, splits, shape.traffic, costs, time, executed / ctx.num_accelerators
+        ),
         mfu=flops.model_flops(ctx) / (budget * ctx.peak_flops),
         mfu_bf16=None if bf16 is None else flops.model_flops(ctx) / (budget * float(bf16)),
         hfu=executed / (budget * ctx.peak_flops),
@@ -86,11 +88,11 @@ def _groups(
     layout: Layout,
     splits: Split,
     traffic: Mapping[str, Channel],
+    costs: Mapping[str, GroupCost],
     time: Mapping[str, float],
     flops_per_accelerator: float,
 ) -> dict[str, GroupReport]:
     times = occurrences(ctx, layout)
-    costs = channel_costs(ctx, traffic, splits)
     moved = channel_costs(ctx, traffic, splits, _unit_tiers(ctx.tiers))
     names = ctx.topology.tier_names
     totals: dict[str, dict[str, Any]] = {}

@@ -69,20 +69,27 @@ def gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
 
     split: T numbers (or arrays); rate: achieved bytes per second of each tier, per accelerator.
     """
-    size = _product(split)
+    size, tiers = _crossings(split)
     ring = 1.0 - 1.0 / size
+    return tuple(
+        carries * ring / (inner * bytes_per_second)
+        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
+    )
+
+
+def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, Numeric]]]:
+    """Members of a group, and for each tier whether its links carry traffic and the members below.
+
+    Links carry inside a domain or on the way out, so not where a domain holds one member only.
+    """
+    size = _product(split)
     inner: Numeric = 1.0
-    out = []
-    for tier, (members, bytes_per_second) in enumerate(zip(split, rate, strict=True)):
-        carries = _carries(tier, members, inner, size)
-        out.append(carries * ring / (inner * bytes_per_second))
+    tiers = []
+    for tier, members in enumerate(split):
+        carries = np.asarray(members) > 1 if tier == 0 else np.asarray(inner) < size
+        tiers.append((carries, inner))
         inner = inner * members
-    return tuple(out)
-
-
-def _carries(tier: int, members: Numeric, inner: Numeric, size: Numeric) -> Numeric:
-    """Whether a tier's links carry the group's traffic: inside a domain, or on the way out."""
-    return np.asarray(members) > 1 if tier == 0 else np.asarray(inner) < size
+    return size, tiers
 
 
 def _product(split: Sequence[Numeric]) -> Numeric:
@@ -101,13 +108,11 @@ def all_reduce_busy(
     two nodes show the rate inside a node). In-switch reduction lifts the innermost rate from
     `gather_rate` to `reduce_rate` where at least IN_SWITCH_MEMBERS ranks sit under one switch.
     """
-    size = _product(split)
-    inner: Numeric = 1.0
+    size, tiers = _crossings(split)
     ring = []
-    for tier, (members, rate) in enumerate(zip(split, reduce_rate, strict=True)):
+    for (carries, inner), rate in zip(tiers, reduce_rate, strict=True):
         passes = np.where((inner > 1) & (2 * inner == size), 0.5, 1.0 - 1.0 / size)
-        ring.append(_carries(tier, members, inner, size) * passes / (inner * rate))
-        inner = inner * members
+        ring.append(carries * passes / (inner * rate))
     lifted = np.where(
         np.asarray(split[0]) >= IN_SWITCH_MEMBERS, 1.0, reduce_rate[0] / gather_rate[0]
     )
@@ -129,13 +134,11 @@ def own_part_busy(split: Sequence[Numeric], share: float, rate: Numeric) -> Nume
 
 def broadcast_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte broadcast along rings: every link carries all of it."""
-    size = _product(split)
-    inner: Numeric = 1.0
-    out = []
-    for tier, (members, bytes_per_second) in enumerate(zip(split, rate, strict=True)):
-        out.append(_carries(tier, members, inner, size) / (inner * bytes_per_second))
-        inner = inner * members
-    return tuple(out)
+    _, tiers = _crossings(split)
+    return tuple(
+        carries / (inner * bytes_per_second)
+        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
+    )
 
 
 def mesh_share(members: Numeric, mesh_members: float) -> Numeric:
@@ -148,25 +151,20 @@ def mesh_share(members: Numeric, mesh_members: float) -> Numeric:
 
 def all_to_all_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte a rank holds: tier t carries what leaves its domain."""
-    size = _product(split)
-    inner: Numeric = 1.0
-    out = []
-    for tier, (members, bytes_per_second) in enumerate(zip(split, rate, strict=True)):
-        carries = _carries(tier, members, inner, size)
-        out.append(carries * (1.0 - inner / size) / bytes_per_second)
-        inner = inner * members
-    return tuple(out)
+    size, tiers = _crossings(split)
+    return tuple(
+        carries * (1.0 - inner / size) / bytes_per_second
+        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
+    )
 
 
 def point_to_point_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte sent to the next member; the worst pair counts."""
-    size = _product(split)
-    inner: Numeric = 1.0
-    out = []
-    for tier, (members, bytes_per_second) in enumerate(zip(split, rate, strict=True)):
-        out.append(_carries(tier, members, inner, size) / bytes_per_second)
-        inner = inner * members
-    return tuple(out)
+    _, tiers = _crossings(split)
+    return tuple(
+        carries / bytes_per_second
+        for (carries, _), bytes_per_second in zip(tiers, rate, strict=True)
+    )
 
 
 def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
