@@ -16,7 +16,7 @@ from planner.errors import UnknownNameError, nearest_of
 from planner.files import load, names, read, resolve
 from planner.planfile import GroupReport, Plan
 from planner.planning import plan
-from planner.problem.hardware import Accelerator, Precision
+from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 from planner.roofs import (
@@ -29,9 +29,6 @@ from planner.roofs import (
     Roofline,
     Wall,
 )
-
-ELEMENT_BYTES: Mapping[Precision, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
-"""Bytes per matmul input; FP4 carries a scale for each 16 elements."""
 
 ACTIVATION_BYTES = 2.0
 """Bytes per element of activations and of matmul outputs, whatever the matmul's precision."""

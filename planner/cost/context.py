@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.layout import Numeric
 from planner.problem.hardware import (
+    ELEMENT_BYTES,
     Accelerator,
     AttentionBackend,
     AttentionCoefficients,
@@ -162,7 +163,7 @@ class CostContext:
                 accelerator.hbm_bytes_per_second * accelerator.hbm_efficiency
             ),
             element_bytes=2.0,
-            matmul_bytes={"fp8": 1.0, "fp4": 0.5625}.get(training.peak_key, 2.0),
+            matmul_bytes=ELEMENT_BYTES[training.peak_key],
             query_size=model.num_attention_heads * model.head_dim,
             ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
         )

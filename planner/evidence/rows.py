@@ -12,7 +12,7 @@ from math import prod
 from planner.evidence.published import PublishedRun
 from planner.files import load, names, read, resolve
 from planner.layout import Layout
-from planner.problem.hardware import Accelerator
+from planner.problem.hardware import Accelerator, folded
 from planner.problem.model import Model
 from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
@@ -209,11 +209,6 @@ def training_of(run: PublishedRun, accelerator: Accelerator) -> Training:
 
 
 # ---------------------------------------------------------------- hardware
-
-
-def folded(name: str) -> str:
-    """Return a name without letter case and punctuation."""
-    return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def accelerator_of(run: PublishedRun) -> Accelerator:

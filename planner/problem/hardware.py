@@ -1,6 +1,7 @@
 """Accelerators: peaks, memory, and the achieved shares that kernels are costed with."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -21,6 +22,9 @@ from planner.problem.quantities import (
 from planner.units import format_quantity, parse_quantity
 
 Precision = Literal["bf16", "fp16", "fp8", "fp4"]
+ELEMENT_BYTES: Mapping[Precision, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
+"""Bytes per matmul input; FP4 carries a scale of one byte for each 16 elements (NVFP4)."""
+
 AttentionBackend = Literal["flash", "flash-v1", "flash-v2", "flash-v3", "fused-softmax", "naive"]
 
 
@@ -72,7 +76,7 @@ class Accelerator(Strict):
         if not (info.context or {}).get("from_file"):
             return peaks
         given = (info.data.get("name", ""), *info.data.get("aliases", ()))
-        dense = _shipped_peaks(tuple(map(_folded, given)))
+        dense = _shipped_peaks(tuple(map(folded, given)))
         for precision, peak in peaks.items():
             if precision in dense and 1.9 <= peak / dense[precision] <= 2.1:
                 shown = format_quantity(peak, "FLOP/s")
@@ -117,7 +121,8 @@ class Accelerator(Strict):
         return self.peak_flops[precision] / self.hbm_bytes_per_second
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return a name without letter case and punctuation, as names of parts are compared."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
@@ -132,7 +137,7 @@ def _shipped_peaks(folded_names: tuple[str, ...]) -> dict[str, float]:
     best, peaks = 0, {}
     for part in names("accelerator"):
         text = resolve("accelerator", part).read_text("utf-8")
-        known = {_folded(name) for name in _names_of(text)}
+        known = {folded(name) for name in _names_of(text)}
         met = [
             len(name) + 1000 * (name == given)
             for name in known

@@ -12,7 +12,6 @@ from planner.evidence.rows import (
     UnscorableError,
     accelerator_of,
     fill_of,
-    folded,
     job_of,
     software_of,
 )
@@ -95,10 +94,6 @@ def test_part_names_ignore_case_and_punctuation(make_run: MakeRun, gpu: str) -> 
 def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
     run = make_run(gpu="H100-80G-SXM-custom", gpu_family="H100-80G")
     assert accelerator_of(run).name == "h100-sxm-80gb"
-
-
-def test_folded() -> None:
-    assert folded("H100-96G HBM2e(500W)") == "h10096ghbm2e500w"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.files import load, names, parse
-from planner.problem.hardware import Accelerator
+from planner.problem.hardware import Accelerator, folded
 
 
 @pytest.fixture
@@ -93,3 +93,7 @@ def test_what_if_with_twice_the_peak_is_possible(toy: Accelerator) -> None:
     part = load("h100-sxm-80gb", "accelerator", Accelerator)
     twice = dict.fromkeys(part.peak_flops, type(part.hbm_bytes)(1979e12, "what if", "assumed"))
     assert part.replace(peak_flops=twice).ridge("bf16") == pytest.approx(590.7, rel=1e-3)
+
+
+def test_folded() -> None:
+    assert folded("H100-96G HBM2e(500W)") == "h10096ghbm2e500w"
