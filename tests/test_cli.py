@@ -67,6 +67,13 @@ def test_version_and_help():
         assert run(command, "-h").exit_code == 0
 
 
+@pytest.mark.parametrize("command", [(), ("validate",)])
+def test_a_group_without_a_command_shows_its_help(command):
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == run(*command, "--help").stdout
+
+
 def test_help_loads_nothing_heavy():
     heavy = ("numpy", "pydantic", "ortools", "rich", "pint", "ruamel", "planner.api")
     script = (

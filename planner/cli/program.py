@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from planner.errors import PlannerError, nearest_of, one_paragraph
 
@@ -33,6 +34,9 @@ class Program(click.Group):
             code = result if isinstance(result, int) else DONE
         except PlannerError as error:
             code = _fail(str(error), error.exit_code)
+        except NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            code = BAD_INPUT
         except click.UsageError as error:
             code = _fail(_usage(error), BAD_INPUT)
         except click.Abort:
