@@ -19,9 +19,9 @@ from planner.api import load_scenario
 from planner.cost import memory, step
 from planner.cost.context import CostContext
 from planner.layout import LayoutTable
-from planner.search.dense import DenseProblem, splits_of
 from planner.search.enumerate import layouts
 from planner.search.placement import fills, order_placements
+from planner.search.problem import LayoutProblem, splits_of
 
 BLOCK = 16384
 
@@ -31,7 +31,7 @@ def candidates(ctx: CostContext, num_rows: int) -> tuple[LayoutTable, np.ndarray
     from planner.problem.scenario import Search
 
     table, _ = layouts(ctx, Search())
-    problem = DenseProblem(ctx, table)
+    problem = LayoutProblem(ctx, table)
     fill = fills(problem.widths, ctx.num_accelerators)[0]
     placed, nested = order_placements(problem.degrees, problem.orders(0)[0], fill)
     rows = np.flatnonzero(nested)

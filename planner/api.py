@@ -28,7 +28,7 @@ from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.export import TARGETS, export_plan
 from planner.files import Kind
-from planner.layout import ATOMS
+from planner.layout import DENSE_GRID, EXPERT_GRID
 from planner.planfile import Plan
 from planner.planning import evaluate, evaluate_many, plan
 from planner.problem.model import Model
@@ -91,15 +91,19 @@ def _verify(found: Plan, path: str) -> None:
         layout = given_layout(CostContext.of(scenario), found.layout, f"{path}: layout")
     except IllegalLayoutError as error:
         raise InputError(f"the layout is not legal: {error}", path=path, key="layout") from None
-    degrees = dict.fromkeys(ATOMS, 1)
+    degrees: dict[str, int] = {}
     for atom, factor in found.rank_order or ():
         degrees[atom] = degrees.get(atom, 1) * factor
-    if degrees != dict(zip(ATOMS, layout.degrees(), strict=True)):
+    # experts cut the axes, but where the two grids do not nest ranks follow the dense one
+    grids = (DENSE_GRID, EXPERT_GRID) if scenario.model.moe else (DENSE_GRID,)
+    numbered = [dict(zip(grid.atoms, layout.degrees(grid), strict=True)) for grid in grids]
+    grids_degrees = [{a: d for a, d in grid.items() if d > 1} for grid in numbered]
+    if {a: d for a, d in degrees.items() if d > 1} not in grids_degrees:
         raise InputError(
             "the rank order does not number the layout's ranks",
             path=path,
             key="rank_order",
-            allowed=f"factors of {', '.join(ATOMS)} that multiply to their degrees",
+            allowed=f"factors of {', '.join(numbered[-1])} that multiply to their degrees",
         )
 
 

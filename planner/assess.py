@@ -11,7 +11,7 @@ import numpy as np
 from planner.cost import flops, memory, step
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
-from planner.cost.pipeline import layers_by_stage
+from planner.cost.layers import model_layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
 from planner.layout import GROUPS, Layout
 from planner.planfile import GroupReport, MemoryReport
@@ -19,8 +19,11 @@ from planner.problem.scenario import Scenario
 
 Split = Mapping[str, Sequence[float]]
 
-EXPOSED_TERMS = {"tp": "tp", "cp": "cp", "shard": "dp", "replicate": "dp", "pp": "pp"}
-"""The time term that holds each group's exposed seconds; shard and replicate share one."""
+EXPOSED_TERMS = {
+    "tp": "tp", "cp": "cp", "etp": "ep", "ep": "ep", "shard": "dp", "edp": "dp",
+    "replicate": "dp", "pp": "pp",
+}  # fmt: skip
+"""The time term that holds each group's exposed seconds; some share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
     """Memory of every stage; terms are of the stage with the highest peak."""
     stage = np.arange(layout.pp)
-    layers = layers_by_stage(ctx.model.num_layers, layout)
+    layers = model_layers_by_stage(ctx.model, layout)
     usage = memory.stage_memory(ctx, layout, stage, np.array(layers))
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
     worst = int(np.argmax(total))
@@ -111,15 +114,18 @@ def _groups(
         total["alone"] += count * float(duration(costs[name], ctx.ramp))
         total["busy"] += count * np.array([float(b) for b in costs[name].busy_seconds])
         total["bytes"] += count * np.array([float(b) for b in moved[name].busy_seconds])
-    alone_dp = sum(totals[g]["alone"] for g in ("shard", "replicate"))
+    alone: dict[str, float] = {}
+    for group, total in totals.items():
+        term = EXPOSED_TERMS[group]
+        alone[term] = alone.get(term, 0.0) + total["alone"]
     reports = {}
     for group, total in totals.items():
         members = float(np.prod(splits[group]))
         if members <= 1:
             continue
         exposed = time[EXPOSED_TERMS[group]]
-        if EXPOSED_TERMS[group] == "dp" and alone_dp > 0:
-            exposed *= total["alone"] / alone_dp
+        if alone[EXPOSED_TERMS[group]] > 0:
+            exposed *= total["alone"] / alone[EXPOSED_TERMS[group]]
         num_bytes = float(np.max(total["bytes"]))
         walls = {
             "compute": flops_per_accelerator / ctx.peak_flops,

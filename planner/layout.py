@@ -16,25 +16,66 @@ from numpy.typing import NDArray
 
 Numeric = Any  # an int or float, or a numpy array of them: every formula takes both
 
-RECOMPUTE = ("none", "selective", "operators", "alternate", "full")
+RECOMPUTE = (
+    "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe",
+)  # fmt: skip
 """Recompute kinds: nothing; the attention core; every operator but matmul outputs' halves
-(torchtitan's per-operator checkpointing); every second layer whole; every layer whole."""
+(torchtitan's per-operator checkpointing); every second layer whole; every layer whole; and by
+module: latent attention's up-projections, activation functions, these and the norms, the whole
+feed-forward part of layers with experts, its exchanges included."""
 
 CP_KINDS = ("ring", "all_gather", "a2a")
 
-OVERLAPS = ("tp", "dp", "pp")
+DISPATCHERS = ("alltoall", "flex", "allgather")
+"""How tokens travel to experts: a copy for every expert chosen (NCCL's all-to-all); one copy to a
+domain and one to a rank, however many of its experts are chosen (DeepEP, HybridEP); all tokens to
+all ranks."""
 
-ATOMS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
-"""Placement variables of a dense layout, innermost first in the usual orders."""
+OVERLAPS = ("tp", "dp", "pp", "ep")
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "tp": ("tp",),
-    "cp": ("cp",),
-    "shard": ("cp", "dp_shard"),
-    "replicate": ("dp_replicate",),
-    "pp": ("pp",),
-}
-"""Communicating groups as products of atoms: states shard and gradients move over cp·dp_shard."""
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Placement variables (atoms) and the communicating groups as products of atoms."""
+
+    atoms: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
+
+
+DENSE_GRID = Grid(
+    atoms=("tp", "cp", "dp_shard", "dp_replicate", "pp"),
+    groups={
+        "tp": ("tp",),
+        "cp": ("cp",),
+        "shard": ("cp", "dp_shard"),
+        "replicate": ("dp_replicate",),
+        "pp": ("pp",),
+    },
+)
+"""Of dense models: states shard and gradients move over cp·dp_shard."""
+
+EXPERT_GRID = Grid(
+    atoms=(
+        "tp.etp", "tp.ep", "tp", "cp.etp", "cp.ep", "cp", "dp_shard.etp", "dp_shard.ep",
+        "dp_shard", "dp_replicate", "pp",
+    ),
+    groups={
+        "tp": ("tp.etp", "tp.ep", "tp"),
+        "cp": ("cp.etp", "cp.ep", "cp"),
+        "etp": ("tp.etp", "cp.etp", "dp_shard.etp"),
+        "ep": ("tp.ep", "cp.ep", "dp_shard.ep"),
+        "shard": ("cp.etp", "cp.ep", "cp", "dp_shard.etp", "dp_shard.ep", "dp_shard"),
+        "edp": ("tp", "cp", "dp_shard"),
+        "replicate": ("dp_replicate",),
+        "pp": ("pp",),
+    },
+)  # fmt: skip
+"""Of models with experts, which live on the same ranks: tp·cp·dp_shard = etp·ep·edp. Counted
+innermost first both ways, an axis is cut where the other grid's boundaries fall: `cp.ep` is the
+part of cp that lies in ep, `cp` that in edp."""
+
+GROUPS = tuple(EXPERT_GRID.groups)
+"""Names of all communicating groups."""
 
 
 class LayoutLike(Protocol):
@@ -50,6 +91,10 @@ class LayoutLike(Protocol):
     def dp_shard(self) -> Numeric: ...
     @property
     def dp_replicate(self) -> Numeric: ...
+    @property
+    def ep(self) -> Numeric: ...
+    @property
+    def etp(self) -> Numeric: ...
     @property
     def vp(self) -> Numeric: ...
     @property
@@ -71,7 +116,35 @@ class LayoutLike(Protocol):
     @property
     def overlap_pp(self) -> Numeric: ...
     @property
+    def overlap_ep(self) -> Numeric: ...
+    @property
+    def dispatcher_index(self) -> Numeric: ...
+    @property
     def stage_layers(self) -> tuple[int, ...] | None: ...
+
+
+def atom_degree(layout: LayoutLike, atom: str, grid: Grid) -> Numeric:
+    """Degree of a grid's atom; where the experts' grid cuts the axes, an overlap of intervals."""
+    axis, _, expert = atom.partition(".")
+    if grid is DENSE_GRID or axis in ("dp_replicate", "pp"):
+        return getattr(layout, axis)
+    ends = {"tp": layout.tp, "cp": layout.tp * layout.cp}
+    ends["dp_shard"] = ends["cp"] * layout.dp_shard
+    starts = {"tp": 1, "cp": ends["tp"], "dp_shard": ends["cp"]}
+    expert_ends = {"etp": layout.etp, "ep": layout.etp * layout.ep, "": ends["dp_shard"]}
+    expert_starts = {"etp": 1, "ep": expert_ends["etp"], "": expert_ends["ep"]}
+    low = np.maximum(starts[axis], expert_starts[expert])
+    high = np.minimum(ends[axis], expert_ends[expert])
+    return np.maximum(high // low, 1)
+
+
+def grids_nest(layout: LayoutLike) -> Numeric:
+    """Whether the boundaries of both grids divide each other, so that atoms make up both."""
+    nested: Numeric = True
+    for dense in (layout.tp, layout.tp * layout.cp):
+        for expert in (layout.etp, layout.etp * layout.ep):
+            nested = nested & ((dense % expert == 0) | (expert % dense == 0))
+    return nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +171,7 @@ class Layout:
     recompute: str = "none"
     cp_kind: str = "ring"
     overlap: str = "none"
+    dispatcher: str = "alltoall"
     stage_layers: tuple[int, ...] | None = None
 
     @property
@@ -145,9 +219,19 @@ class Layout:
         """1 where stage-boundary sends run beside computation."""
         return int("pp" in self.overlap.split("+"))
 
-    def degrees(self) -> tuple[int, ...]:
-        """Degrees of the atoms, in the order of ATOMS."""
-        return tuple(getattr(self, atom) for atom in ATOMS)
+    @property
+    def overlap_ep(self) -> int:
+        """1 where exchanges with experts run beside another micro-batch's computation."""
+        return int("ep" in self.overlap.split("+"))
+
+    @property
+    def dispatcher_index(self) -> int:
+        """Position of `dispatcher` in DISPATCHERS."""
+        return DISPATCHERS.index(self.dispatcher)
+
+    def degrees(self, grid: Grid = DENSE_GRID) -> tuple[int, ...]:
+        """Degrees of a grid's atoms."""
+        return tuple(int(atom_degree(self, atom, grid)) for atom in grid.atoms)
 
     def to_document(self) -> dict[str, Any]:
         """The layout as JSON values, under the keys of the file and command contract."""
@@ -158,13 +242,15 @@ class Layout:
             "mbs": self.mbs, "num_microbatches": self.num_microbatches,
             "zero_stage": self.zero_stage, "schedule": self.schedule,
             "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
-            "recompute": self.recompute, "cp_kind": self.cp_kind, "dispatcher": None,
+            "recompute": self.recompute, "cp_kind": self.cp_kind,
+            "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
             "overlap": self.overlap,
         }  # fmt: skip
 
     def label(self) -> str:
         """The layout in one short line, without degrees of 1."""
-        parts = [f"{a}{getattr(self, a)}" for a in ("tp", "cp", "pp", "vp") if getattr(self, a) > 1]
+        shown = ("tp", "cp", "ep", "etp", "pp", "vp")
+        parts = [f"{a}{getattr(self, a)}" for a in shown if getattr(self, a) > 1]
         parts.append(f"dp{self.dp}")
         if self.dp_replicate > 1:
             parts.append(f"shard{self.dp_shard}")
@@ -174,8 +260,9 @@ class Layout:
 
 
 _INT_COLUMNS = (
-    "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "num_microbatches", "zero_stage",
-    "sp", "recompute_index", "cp_kind_index", "overlap_tp", "overlap_dp", "overlap_pp",
+    "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
+    "zero_stage", "sp", "recompute_index", "cp_kind_index", "dispatcher_index", "overlap_tp",
+    "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -191,6 +278,8 @@ class LayoutTable:
     pp: NDArray[np.int64]
     dp_shard: NDArray[np.int64]
     dp_replicate: NDArray[np.int64]
+    ep: NDArray[np.int64]
+    etp: NDArray[np.int64]
     vp: NDArray[np.int64]
     mbs: NDArray[np.int64]
     num_microbatches: NDArray[np.int64]
@@ -198,9 +287,11 @@ class LayoutTable:
     sp: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
+    dispatcher_index: NDArray[np.int64]
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
     overlap_pp: NDArray[np.int64]
+    overlap_ep: NDArray[np.int64]
     stage_layers: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
@@ -211,14 +302,19 @@ class LayoutTable:
         """Data-parallel degrees."""
         return self.dp_shard * self.dp_replicate
 
+    @property
+    def edp(self) -> NDArray[np.int64]:
+        """Expert-data-parallel degrees."""
+        return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""
         columns = {name: getattr(self, name)[index] for name in _INT_COLUMNS}
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
-    def degrees(self) -> NDArray[np.int64]:
-        """Degrees of the atoms, shape (N, len(ATOMS))."""
-        return np.stack([getattr(self, atom) for atom in ATOMS], axis=1)
+    def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:
+        """Degrees of a grid's atoms, shape (N, atoms)."""
+        return np.stack([atom_degree(self, atom, grid) for atom in grid.atoms], axis=1)
 
     def row(self, i: int) -> Layout:
         """Row `i` as a Layout of Python numbers (the one door out of numpy)."""
@@ -227,6 +323,7 @@ class LayoutTable:
         return Layout(
             recompute=RECOMPUTE[values.pop("recompute_index")],
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
+            dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
             sp=bool(values.pop("sp")),
             overlap=overlap,
             stage_layers=self.stage_layers,

@@ -13,28 +13,34 @@ import numpy as np
 from planner.assess import Assessment, assess, economics
 from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.cost.pipeline import layers_by_stage
+from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import ATOMS, Layout, LayoutTable
+from planner.layout import Layout, LayoutTable, grids_nest
 from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
 from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
 from planner.search.certify import certify
-from planner.search.dense import DenseProblem, splits_of
-from planner.search.enumerate import SEARCH_RULE, layouts
+from planner.search.enumerate import (
+    MEMORY_RULE,
+    NESTED_RULE,
+    SEARCH_RULE,
+    in_blocks,
+    layouts,
+)
 from planner.search.given import given_layout, parse_layout
 from planner.search.optimize import best_placement, search
 from planner.search.placement import SideConstraints, rank_order
+from planner.search.problem import LayoutProblem, grid_of, splits_of
 from planner.search.protocol import Row, SearchResult
 from planner.search.rules import rule_sentences, rules_of
 from planner.search.swaps import swap_costs
 
-MEMORY_RULE = "memory"
 PLACEMENT_RULE = "placement"
 SENTENCES = {
     PLACEMENT_RULE: "its groups do not nest in evenly filled domains, in any allowed rank order",
     SEARCH_RULE: "the scenario's search: restricts it away",
+    NESTED_RULE: "its expert groups cut across its tensor, context or data groups",
     MEMORY_RULE: "it does not fit in memory",
 }
 
@@ -59,7 +65,7 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     table, excluded = layouts(ctx, scenario.search)
     fitting = _fitting(ctx, scenario, table)
     excluded[MEMORY_RULE] += len(table) - len(fitting)
-    problem = DenseProblem(ctx, fitting)
+    problem = LayoutProblem(ctx, fitting)
     result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
     if result is not None and result.status == "infeasible":
         excluded[PLACEMENT_RULE] += len(fitting)
@@ -70,7 +76,10 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
         seconds=time.perf_counter() - started,
         cpu_seconds=time.process_time() - cpu,
         excluded={rule: count for rule, count in excluded.items() if count},
-        rule_texts={**rule_sentences(rules_of(ctx.software)), **SENTENCES},
+        rule_texts={
+            **rule_sentences(rules_of(ctx.software, ctx.model.moe is not None)),
+            **SENTENCES,
+        },
     )
     base = _base(scenario, result.status if result else "infeasible", spent)
     if result is None or result.best is None:
@@ -123,7 +132,7 @@ def evaluate_many(
 
 
 def _searched(
-    problem: DenseProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
+    problem: LayoutProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
 ) -> SearchResult:
     """The search's answer, checked without its solver."""
     tie_fraction = scenario.search.tie_fraction
@@ -144,7 +153,7 @@ def _searched(
 def _fitting(ctx: CostContext, scenario: Scenario, table: LayoutTable) -> LayoutTable:
     if not len(table):
         return table
-    _, peak = memory.worst_stage(ctx, table)
+    peak = in_blocks(table, lambda part: memory.worst_stage(ctx, part)[1])
     return table.take(peak <= memory.limit_bytes(ctx, scenario.search.memory))
 
 
@@ -154,9 +163,11 @@ def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Pla
 
 
 def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
-    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
+    problem = LayoutProblem(ctx, LayoutTable.from_layouts([layout]))
     constraints = SideConstraints(orders=scenario.search.orders)
-    found = best_placement(problem, 0, scenario.search.tie_fraction, constraints)
+    found = None
+    if grids_nest(layout):
+        found = best_placement(problem, 0, scenario.search.tie_fraction, constraints)
     if found is not None:
         plan_ = _filled(ctx, scenario, base, layout, *found)
     else:
@@ -168,7 +179,7 @@ def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout)
 def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
     order_name, axes = next(iter(ctx.software.orders.items()))
     order = framework_order(layout, axes)
-    splits = order_splits(order, ctx.topology.widths)
+    splits = order_splits(layout, axes, ctx.topology.widths)
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
@@ -187,9 +198,10 @@ def _filled(
     """The plan of a layout in a placement; `least` is its step in its best placement."""
     tiers = ctx.topology.tier_names
     placement = np.array(row.placement, dtype=np.int64)
-    atoms = None if row.order is None else [ATOMS[atom] for atom in row.order]
+    grid = grid_of(ctx.model)
+    atoms = None if row.order is None else [grid.atoms[atom] for atom in row.order]
     orders = ctx.software.orders.items()
-    name = next((name for name, axes in orders if order_atoms(axes) == atoms), None)
+    name = next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)
     found = assess(ctx, layout, _splits(row))
     plan_ = _assessed(scenario, base, layout, found, ctx)
     return replace(
@@ -197,22 +209,23 @@ def _filled(
         custom_order_gain_fraction=None if name is None else found.step_seconds / least - 1.0,
         fill=dict(zip(tiers, row.fill, strict=True)),
         placement={
-            atom: dict(zip(tiers, row.placement[i], strict=True)) for i, atom in enumerate(ATOMS)
+            atom: dict(zip(tiers, factors, strict=True))
+            for atom, factors in zip(grid.atoms, row.placement, strict=True)
         },
-        rank_order=_rank_order(row),
+        rank_order=_rank_order(ctx, row),
         rank_order_name=name,
         swaps=tuple(
             Swap(pair, seconds)
             for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
-        warnings=_warnings(plan_),
+        warnings=_warnings(ctx, plan_),
     )
 
 
 def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
-    split = layers_by_stage(ctx.model.num_layers, layout)
+    split = model_layers_by_stage(ctx.model, layout)
     document = {**layout.to_document(), "stage_layers": split}
     return replace(
         base,
@@ -233,13 +246,13 @@ def _assessed(
     )
 
 
-def _runner_up(ctx: CostContext, problem: DenseProblem, row: Row, best: Plan) -> RunnerUp:
+def _runner_up(ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan) -> RunnerUp:
     layout = problem.table.row(row.shape)
     found = assess(ctx, layout, _splits(row))
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
         layout=layout.to_document(),
-        rank_order=_rank_order(row),
+        rank_order=_rank_order(ctx, row),
         step_seconds=found.step_seconds,
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
@@ -251,13 +264,23 @@ def _splits(row: Row) -> dict[str, list[float]]:
     return {name: [float(members) for members in split] for name, split in splits.items()}
 
 
-def _rank_order(row: Row) -> tuple[tuple[str, int], ...]:
+def _rank_order(ctx: CostContext, row: Row) -> tuple[tuple[str, int], ...]:
+    atoms = grid_of(ctx.model).atoms
     pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
-    return tuple((ATOMS[atom], factor) for atom, factor in pairs)
+    return tuple((atoms[atom], factor) for atom, factor in pairs)
 
 
-def _warnings(plan_: Plan) -> tuple[str, ...]:
+def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
     found = []
+    inner, *outer = ctx.topology.tier_names
+    ep = plan_.groups.get("ep")
+    if ep is not None and any(ep.split[tier] > 1 for tier in outer):
+        most = round(ep.split[inner])
+        found.append(
+            f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
+            f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
+            f"search: {{ep: [...]}} with at most {ctx.topology.widths[0]} keeps them inside"
+        )
     if plan_.memory is not None and plan_.memory.verdict == "fragile":
         found.append(
             "memory is fragile: the prediction is close under the capacity, and fragmentation can "
@@ -267,6 +290,8 @@ def _warnings(plan_: Plan) -> tuple[str, ...]:
 
 
 def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:
+    if not len(table):
+        table, _ = layouts(ctx, scenario.search, prune=False)
     return replace(
         base,
         nearest_miss=relax.nearest_miss(ctx, scenario.search, table),

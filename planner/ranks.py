@@ -13,7 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layout import ATOMS, GROUPS, Layout
+from planner.layout import DENSE_GRID, Grid, Layout
+
+Ranks = NDArray[np.int64]
 
 Order = Sequence[tuple[str, int]]
 """(atom, factor) pairs, innermost first; factors of an atom multiply to its degree."""
@@ -32,16 +34,32 @@ def atom_coordinates(order: Order) -> dict[str, NDArray[np.int64]]:
     return coordinates
 
 
-def group_ranks(order: Order, atoms: Sequence[str]) -> NDArray[np.int64]:
+def group_ranks(order: Order, atoms: Sequence[str]) -> Ranks:
     """Ranks of every group that varies in `atoms` alone, shape (number of groups, group size)."""
-    coordinates = atom_coordinates(order)
-    others = [name for name in coordinates if name not in atoms]
+    return _grouped(atom_coordinates(order), atoms)
+
+
+def _grouped(coordinates: Mapping[str, NDArray[np.int64]], names: Sequence[str]) -> Ranks:
+    others = [name for name in coordinates if name not in names]
     # sort by what is fixed inside a group, then by place in it
-    keys = [coordinates[name] for name in atoms if name in coordinates]
-    keys += [coordinates[name] for name in others]
+    keys = [coordinates[name] for name in (*names, *others) if name in coordinates]
     ranks = np.lexsort(keys) if keys else np.arange(1)
-    size = int(np.prod([f for name, f in order if name in atoms], dtype=np.int64))
+    size = 1
+    for name in names:
+        size *= int(coordinates[name].max()) + 1 if name in coordinates else 1
     return ranks.reshape(-1, size)
+
+
+def expert_coordinates(
+    coordinates: Mapping[str, NDArray[np.int64]], etp: int, ep: int
+) -> dict[str, NDArray[np.int64]]:
+    """Coordinates in the experts' grid: ranks counted along tp, cp, dp_shard are etp·ep·edp."""
+    index, reached = np.zeros_like(coordinates["pp"]), 1
+    for axis in ("tp", "cp", "dp_shard"):
+        index = index + coordinates[axis] * reached
+        reached *= int(coordinates[axis].max()) + 1
+    others = {axis: coordinates[axis] for axis in ("dp_replicate", "pp")}
+    return {"etp": index % etp, "ep": index // etp % ep, "edp": index // (etp * ep), **others}
 
 
 def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int]) -> list[float]:
@@ -50,7 +68,10 @@ def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int])
     domain_sizes: ranks in a domain of each tier, inner to outer; the outermost holds all. With
     D_t the most domains of tier t a group touches, tier t+1 joins D_t / D_{t+1} of them.
     """
-    groups = group_ranks(order, atoms)
+    return _worst(group_ranks(order, atoms), domain_sizes)
+
+
+def _worst(groups: Ranks, domain_sizes: Sequence[int]) -> list[float]:
     reached = [float(groups.shape[1])]
     for size in domain_sizes[:-1]:
         domains = np.sort(groups // size, axis=1)
@@ -59,25 +80,38 @@ def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int])
     return [inner / outer for inner, outer in pairwise(reached)]
 
 
-def order_atoms(axes: Sequence[str]) -> list[str]:
+def order_atoms(axes: Sequence[str], grid: Grid = DENSE_GRID) -> list[str]:
     """A framework's order of axes (innermost first) as atoms; dp is dp_shard inside dp_replicate.
 
-    Axes the order does not name come last.
+    An axis cut by the experts' grid has its inner parts first. Axes the order does not name come
+    last.
     """
     atoms: list[str] = []
-    for axis in [*axes, *ATOMS]:
-        for atom in ("dp_shard", "dp_replicate") if axis == "dp" else (axis,):
-            if atom in ATOMS and atom not in atoms:
-                atoms.append(atom)
+    for axis in [*axes, *DENSE_GRID.atoms]:
+        for part in ("dp_shard", "dp_replicate") if axis == "dp" else (axis,):
+            cuts = [atom for atom in grid.atoms if atom.partition(".")[0] == part]
+            atoms += [atom for atom in cuts if atom not in atoms]
     return atoms
 
 
 def framework_order(layout: Layout, axes: Sequence[str]) -> list[tuple[str, int]]:
-    """A framework's order of axes (innermost first) as atoms and their degrees."""
+    """A framework's order of axes (innermost first) as dense atoms and their degrees."""
     return [(atom, getattr(layout, atom)) for atom in order_atoms(axes)]
 
 
-def order_splits(order: Order, widths: Sequence[int]) -> Mapping[str, list[float]]:
-    """Every group's worst split under an order on domains filled to `widths`."""
+def order_splits(
+    layout: Layout, axes: Sequence[str], widths: Sequence[int]
+) -> Mapping[str, list[float]]:
+    """Every group's worst split under a framework's order on domains filled to `widths`.
+
+    Experts live where the dense grid puts their ranks, also where the two grids do not nest.
+    """
     sizes = np.cumprod(np.asarray(widths, dtype=np.int64)).tolist()
-    return {name: worst_split(order, atoms, sizes) for name, atoms in GROUPS.items()}
+    dense = atom_coordinates(framework_order(layout, axes))
+    found = {
+        name: _worst(_grouped(dense, atoms), sizes) for name, atoms in DENSE_GRID.groups.items()
+    }
+    experts = expert_coordinates(dense, layout.etp, layout.ep)
+    for name in ("etp", "ep", "edp"):
+        found[name] = _worst(_grouped(experts, (name,)), sizes)
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -18,11 +19,19 @@ from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate, shape_costs, step_time
 from planner.cost.traffic import channel_costs
-from planner.layout import ATOMS, CP_KINDS, GROUPS, RECOMPUTE, Layout
+from planner.layout import (
+    CP_KINDS,
+    DENSE_GRID,
+    DISPATCHERS,
+    EXPERT_GRID,
+    RECOMPUTE,
+    Grid,
+    Layout,
+)
 from tests.scenarios import LOSSY
 
 Placement = tuple[tuple[int, ...], ...]
-"""Factors of every atom in every tier, ATOMS × tiers."""
+"""Factors of every atom in every tier, atoms of a grid × tiers."""
 
 # ---------------------------------------------------------------- placements
 
@@ -54,17 +63,30 @@ def all_placements(degrees: tuple[int, ...], widths: tuple[int, ...]) -> tuple[P
 
 
 def plain_splits(placement: Sequence[Sequence[int]]) -> dict[str, list[int]]:
-    """Members of every group in every tier."""
+    """Members of every group in every tier, of the grid that has so many atoms."""
+    (grid,) = [g for g in (DENSE_GRID, EXPERT_GRID) if len(g.atoms) == len(placement)]
     return {
-        group: [prod(placement[ATOMS.index(a)][t] for a in atoms) for t in range(len(placement[0]))]
-        for group, atoms in GROUPS.items()
+        group: [
+            prod(placement[grid.atoms.index(a)][t] for a in atoms) for t in range(len(placement[0]))
+        ]
+        for group, atoms in grid.groups.items()
     }
+
+
+def group_sizes(layout: Layout) -> dict[str, int]:
+    """Members of every group, experts' among them."""
+    shard = layout.cp * layout.dp_shard
+    return {
+        "tp": layout.tp, "cp": layout.cp, "etp": layout.etp, "ep": layout.ep, "shard": shard,
+        "edp": layout.tp * shard // (layout.etp * layout.ep), "replicate": layout.dp_replicate,
+        "pp": layout.pp,
+    }  # fmt: skip
 
 
 def innermost_splits(layout: Layout, num_tiers: int = 2) -> dict[str, list[float]]:
     """Splits of a layout that lives in the innermost tier alone."""
-    sizes = {name: prod(getattr(layout, a) for a in atoms) for name, atoms in GROUPS.items()}
-    return {name: [float(size), *[1.0] * (num_tiers - 1)] for name, size in sizes.items()}
+    outside = [1.0] * (num_tiers - 1)
+    return {name: [float(size), *outside] for name, size in group_sizes(layout).items()}
 
 
 # ---------------------------------------------------------------- step
@@ -77,7 +99,8 @@ def plain_step(ctx: CostContext, layout: Layout, placement: Placement) -> float:
 
 def plain_least_step(ctx: CostContext, layout: Layout) -> float:
     """Least step of a layout over every fill and placement, inf where there is none."""
-    rows = all_placements(layout.degrees(), ctx.topology.widths)
+    grid = EXPERT_GRID if ctx.model.moe else DENSE_GRID
+    rows = all_placements(layout.degrees(grid), ctx.topology.widths)
     return min((plain_step(ctx, layout, row) for row in rows), default=float("inf"))
 
 
@@ -112,7 +135,11 @@ def rank_coordinates(order: list[tuple[str, int]]) -> list[dict[str, int]]:
     """Every rank's coordinates: mixed radix along the order, innermost first."""
     ranks = []
     for rank in range(prod(factor for _, factor in order)):
-        rest, coordinates, stride = rank, dict.fromkeys(ATOMS, 0), dict.fromkeys(ATOMS, 1)
+        rest, coordinates, stride = (
+            rank,
+            dict.fromkeys(DENSE_GRID.atoms, 0),
+            dict.fromkeys(DENSE_GRID.atoms, 1),
+        )
         for atom, factor in order:
             rest, digit = divmod(rest, factor)
             coordinates[atom] += digit * stride[atom]
@@ -124,9 +151,9 @@ def rank_coordinates(order: list[tuple[str, int]]) -> list[dict[str, int]]:
 def rank_factors(order: list[tuple[str, int]], fill: Sequence[int]) -> dict[str, list[int]]:
     """How many members of each atom's group share a domain of every tier, off the rank table."""
     ranks = rank_coordinates(order)
-    found: dict[str, list[int]] = {atom: [] for atom in ATOMS}
-    for atom in ATOMS:
-        own = [{**c, atom: 0} == dict.fromkeys(ATOMS, 0) for c in ranks]
+    found: dict[str, list[int]] = {atom: [] for atom in DENSE_GRID.atoms}
+    for atom in DENSE_GRID.atoms:
+        own = [{**c, atom: 0} == dict.fromkeys(DENSE_GRID.atoms, 0) for c in ranks]
         group = [rank for rank, inside in enumerate(own) if inside]
         reached = len(group)
         size = 1
@@ -171,9 +198,14 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
 @st.composite
 def placed_layouts(draw: st.DrawFn, num_tiers: int = 3) -> tuple[Layout, dict[str, list[float]]]:
     """A layout and the splits of its groups when every prime of a degree takes any tier."""
-    layout = draw(layouts())
-    placement = [[1] * num_tiers for _ in ATOMS]
-    for factors, degree in zip(placement, layout.degrees(), strict=True):
+    return _placed(draw, draw(layouts()), DENSE_GRID, num_tiers)
+
+
+def _placed(
+    draw: st.DrawFn, layout: Layout, grid: Grid, num_tiers: int
+) -> tuple[Layout, dict[str, list[float]]]:
+    placement = [[1] * num_tiers for _ in grid.atoms]
+    for factors, degree in zip(placement, layout.degrees(grid), strict=True):
         for prime in _primes(degree):
             factors[draw(st.integers(0, num_tiers - 1))] *= prime
     splits = plain_splits(placement)
@@ -185,3 +217,40 @@ def _primes(number: int) -> list[int]:
         if number % prime == 0:
             return [prime, *_primes(number // prime)]
     return []
+
+
+def nests(layout: Layout) -> bool:
+    """Whether all boundaries of the dense and the experts' grid lie on one chain of divisors."""
+    inside = layout.tp * layout.cp
+    marks = {1, layout.tp, inside, inside * layout.dp_shard, layout.etp, layout.etp * layout.ep}
+    return all(outer % inner == 0 for inner, outer in itertools.pairwise(sorted(marks)))
+
+
+EXPERT_OVERLAPS = ["none", "ep", "tp+dp+pp", "tp+dp+pp+ep"]
+
+
+@st.composite
+def expert_layouts(draw: st.DrawFn, num_layers: int, num_experts: int = 256) -> Layout:
+    """Any layout whose experts fill the ranks of a stage, nested or not; sp wherever tp > 1."""
+    base = draw(layouts(num_layers))
+    ranks = base.tp * base.cp * base.dp_shard
+    etp = draw(st.sampled_from([d for d in (1, 2, 4, 8) if ranks % d == 0]))
+    degrees = [d for d in divisors(ranks // etp) if num_experts % d == 0]
+    ep = draw(st.sampled_from(degrees))
+    return replace(
+        base,
+        etp=etp,
+        ep=ep,
+        sp=base.tp > 1,
+        dispatcher=draw(st.sampled_from(DISPATCHERS)) if ep > 1 else "alltoall",
+        overlap=draw(st.sampled_from(EXPERT_OVERLAPS)),
+    )
+
+
+@st.composite
+def placed_expert_layouts(
+    draw: st.DrawFn, num_layers: int, num_tiers: int = 3
+) -> tuple[Layout, dict[str, list[float]]]:
+    """The same with splits, of layouts whose two grids nest."""
+    layout = draw(expert_layouts(num_layers).filter(nests))
+    return _placed(draw, layout, EXPERT_GRID, num_tiers)

@@ -9,7 +9,7 @@ import pytest
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.errors import IllegalLayoutError, InputError, UnsupportedError
+from planner.errors import IllegalLayoutError, InputError
 from planner.planfile import Plan
 from planner.problem.scenario import Search
 from planner.problem.topology import Topology
@@ -94,9 +94,18 @@ def test_more_than_half_a_cluster_of_72_may_use_64() -> None:
     assert plan.fill == {"tier0": 64, "tier1": 2}
 
 
-def test_experts_are_not_costed_yet() -> None:
-    with pytest.raises(UnsupportedError, match="moe"):
-        api.plan(api.load_scenario("mixtral-8x7b-h100x64"))
+def test_experts_are_planned_like_everything_else() -> None:
+    """The plan is proven, says where experts live, and is found again in its file."""
+    scenario = api.load_scenario("mixtral-8x7b-h100x64", {"num_accelerators": "16"})
+    plan = api.plan(scenario, top_k=2)
+    assert plan.status == "optimal" and plan.layout is not None
+    experts = plan.layout["ep"] * plan.layout["etp"]
+    assert experts > 1  # 47 billion parameters do not fit in 80 GB whole
+    assert plan.layout["edp"] * experts == plan.layout["tp"] * plan.layout["cp"] * plan.layout["dp"]
+    found = {group: report.members for group, report in plan.groups.items()}
+    assert found.get("ep", 1) == plan.layout["ep"] and found.get("etp", 1) == plan.layout["etp"]
+    placed = api.evaluate(scenario, {k: v for k, v in plan.layout.items() if k != "stage_layers"})
+    assert placed.step_seconds == pytest.approx(plan.step_seconds, rel=0.01)
 
 
 # --- one layout -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import VERDICTS, verdict_index, worst_stage
 from planner.cost.pipeline import layers_by_stage
 from planner.cost.step import evaluate
-from planner.layout import GROUPS, Layout
+from planner.layout import DENSE_GRID, Layout
 from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,
@@ -135,7 +135,7 @@ def test_default_stages() -> None:
 def test_groups_of_one_are_left_out_and_the_rest_in_order() -> None:
     ctx = sized_for(context(), LAYOUT)
     found = assess(ctx, LAYOUT, innermost_splits(LAYOUT)).groups
-    assert list(found) == list(GROUPS)
+    assert list(found) == list(DENSE_GRID.groups)
     assert {name: group.members for name, group in found.items()} == {
         "tp": 4, "cp": 2, "shard": 4, "replicate": 2, "pp": 2,
     }  # fmt: skip

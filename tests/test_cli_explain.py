@@ -92,7 +92,6 @@ def test_a_measured_run_is_answered_even_if_it_should_not_have_fitted() -> None:
         ([SMALL, "--layout", "tpp=2"], "did you mean 'tp'"),
         ([SMALL, "--layout", "tp=3"], "rule"),
         (["llama3-8b-h100x9"], "did you mean 'llama3-8b-h100x8'"),
-        (["mixtral-8x7b-h100x64"], "moe"),
         ([], "SCENARIO"),
     ],
 )

@@ -86,7 +86,6 @@ def test_a_scenario_that_nothing_fits_answers_as_plan_does(monkeypatch, tmp_path
         (["roofline", "dgx-h100", "--out", "roofs.jpg"], ".svg, .png, .pdf"),
         (["roofline", "dgx-h100", "--out", "roofs"], "no kind of picture"),
         (["roofline", "dgx-h100", "--set", "tiers.0.with=4"], "did you mean 'width'"),
-        (["roofline", "mixtral-8x7b-h100x64"], "moe"),
         (["rooflin", "dgx-h100"], "did you mean 'roofline'"),
     ],
 )

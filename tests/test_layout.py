@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layout import ATOMS, CP_KINDS, GROUPS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
 from tests.oracles import layouts
 
 LAYOUT = Layout(
@@ -68,17 +68,17 @@ def test_document_has_the_keys_of_the_contract() -> None:
 
 
 def test_label_leaves_out_degrees_of_one() -> None:
-    assert LAYOUT.label() == "tp8 cp2 pp4 vp2 dp48 shard16 mbs1 zero1 full"
+    assert LAYOUT.label() == "tp8 cp2 ep8 etp2 pp4 vp2 dp48 shard16 mbs1 zero1 full"
     assert Layout(dp_shard=4).label() == "dp4 mbs1 zero1"
 
 
 def test_groups_are_products_of_atoms() -> None:
     """States shard and gradients move over cp·dp_shard."""
-    assert ATOMS == ("tp", "cp", "dp_shard", "dp_replicate", "pp")
-    assert GROUPS["shard"] == ("cp", "dp_shard")
-    assert GROUPS["replicate"] == ("dp_replicate",)
-    assert set(GROUPS) == {"tp", "cp", "shard", "replicate", "pp"}
-    assert {atom for atoms in GROUPS.values() for atom in atoms} == set(ATOMS)
+    assert DENSE_GRID.atoms == ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+    assert DENSE_GRID.groups["shard"] == ("cp", "dp_shard")
+    assert DENSE_GRID.groups["replicate"] == ("dp_replicate",)
+    assert set(DENSE_GRID.groups) == {"tp", "cp", "shard", "replicate", "pp"}
+    assert {atom for atoms in DENSE_GRID.groups.values() for atom in atoms} == set(DENSE_GRID.atoms)
 
 
 @given(st.lists(layouts(), min_size=1, max_size=6))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.layout import ATOMS
+from planner.layout import DENSE_GRID
 from planner.problem.scenario import Scenario, Search
 from planner.search.given import given_layout
 from tests.oracles import all_placements, plain_least_step, plain_step
@@ -167,7 +167,7 @@ def test_every_group_has_both_intensities_and_a_wall(name: str) -> None:
 def test_every_pair_has_a_swap_and_none_gains(name: str) -> None:
     plan = shipped_plan(name)
     pairs = {frozenset(swap.atoms) for swap in plan.swaps}
-    used = [atom for atom in ATOMS if plan.layout is not None and plan.layout[atom] > 1]
+    used = [atom for atom in DENSE_GRID.atoms if plan.layout is not None and plan.layout[atom] > 1]
     assert pairs == {frozenset((a, b)) for a in used for b in used if a != b}
     costs = [swap.seconds for swap in plan.swaps]
     assert all(seconds is None or seconds >= 0 for seconds in costs)

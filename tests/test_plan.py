@@ -10,7 +10,7 @@ import pytest
 
 from planner import __version__, api
 from planner.errors import InputError
-from planner.layout import ATOMS
+from planner.layout import DENSE_GRID
 from planner.planfile import SCHEMA_VERSION, Plan
 from planner.problem.scenario import Scenario, Search, inputs_sha256
 from tests.oracles import rank_coordinates, rank_factors
@@ -106,7 +106,7 @@ def test_document_has_the_keys_of_the_contract(name: str) -> None:
     assert document["excluded"] == document["search"]["excluded"]
     tiers = scenario_named(name).topology.tier_names
     assert tuple(document["fill"]) == tiers
-    assert tuple(document["placement"]) == ATOMS
+    assert tuple(document["placement"]) == DENSE_GRID.atoms
     assert all(tuple(factors) == tiers for factors in document["placement"].values())
     for group in document["groups"].values():
         assert set(group) >= GROUP_KEYS
@@ -313,12 +313,12 @@ def test_rank_order_gives_the_placement(name: str) -> None:
     plan = planned(name)
     assert plan.rank_order is not None and plan.fill is not None and plan.placement is not None
     order = [(atom, factor) for atom, factor in plan.rank_order]
-    degrees = dict.fromkeys(ATOMS, 1)
+    degrees = dict.fromkeys(DENSE_GRID.atoms, 1)
     for atom, factor in order:
         assert factor > 1
         degrees[atom] *= factor
     assert plan.layout is not None
-    assert all(degrees[atom] == plan.layout[atom] for atom in ATOMS)
+    assert all(degrees[atom] == plan.layout[atom] for atom in DENSE_GRID.atoms)
     ranks = rank_coordinates(order)
     assert len({tuple(c.values()) for c in ranks}) == len(ranks) == prod(plan.fill.values())
     assert rank_factors(order, list(plan.fill.values())) == {

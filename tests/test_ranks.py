@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.files import load
-from planner.layout import ATOMS, GROUPS, Layout
+from planner.layout import DENSE_GRID, Layout
 from planner.problem.software import Software
 from planner.ranks import (
     atom_coordinates,
@@ -110,10 +110,13 @@ def test_the_group_that_crosses_most_counts() -> None:
 def test_splits_of_an_order_that_fills_whole_domains() -> None:
     """128 ranks on 4 leaves of 4 nodes of 8, by hand."""
     layout = Layout(tp=4, cp=2, dp_shard=2, dp_replicate=2, pp=4)
-    order = framework_order(layout, ("tp", "cp", "dp", "pp"))
-    assert order_splits(order, (8, 4, 4)) == {
+    assert order_splits(layout, ("tp", "cp", "dp", "pp"), (8, 4, 4)) == {
         "tp": [4.0, 1.0, 1.0],
         "cp": [2.0, 1.0, 1.0],
+        # without expert parallelism every rank holds all experts
+        "etp": [1.0, 1.0, 1.0],
+        "ep": [1.0, 1.0, 1.0],
+        "edp": [8.0, 2.0, 1.0],
         "shard": [2.0, 2.0, 1.0],
         "replicate": [1.0, 2.0, 1.0],
         "pp": [1.0, 1.0, 4.0],
@@ -127,7 +130,7 @@ def orders(draw: st.DrawFn) -> list[tuple[str, int]]:
     ranks = 1
     for _ in range(draw(st.integers(1, 6))):
         factor = draw(st.integers(1, max(1, min(6, 72 // ranks))))
-        order.append((draw(st.sampled_from(ATOMS)), factor))
+        order.append((draw(st.sampled_from(DENSE_GRID.atoms)), factor))
         ranks *= factor
     return order
 
@@ -152,7 +155,7 @@ def num_ranks(order: Order) -> int:
     return prod(factor for _, factor in order)
 
 
-@given(orders(), st.sets(st.sampled_from(ATOMS)))
+@given(orders(), st.sets(st.sampled_from(DENSE_GRID.atoms)))
 def test_groups_are_the_ranks_that_agree_elsewhere(order: Any, atoms: set[str]) -> None:
     found = group_ranks(order, sorted(atoms))
     assert sorted(tuple(sorted(group)) for group in found.tolist()) == plain_groups(order, atoms)
@@ -172,7 +175,7 @@ def test_coordinates_tell_ranks_apart(order: Any) -> None:
 def test_worst_split_counts_domains(order: Any, widths: list[int]) -> None:
     sizes = [*accumulate(widths, mul)]
     sizes[-1] = max(sizes[-1], num_ranks(order))  # the outermost domain holds all
-    for atoms in GROUPS.values():
+    for atoms in DENSE_GRID.groups.values():
         groups = plain_groups(order, atoms)
         most = [len(groups[0])]
         for size in sizes[:-1]:

@@ -84,7 +84,7 @@ def _overlap(base: Baseline) -> Iterator[Idea]:
     shares = {
         f"{COEFFICIENTS}.{axis}_overlap_fraction.value": 1.0
         for axis in present
-        if getattr(base.ctx.software.coefficients, f"{axis}_overlap_fraction") < 1
+        if axis != "ep" and getattr(base.ctx.software.coefficients, f"{axis}_overlap_fraction") < 1
     }
     if shares:
         text = f"overlap of {', '.join(present)} that uses all the work there is to hide behind"
@@ -95,7 +95,8 @@ def _overlap(base: Baseline) -> Iterator[Idea]:
 
 def _communicates(base: Baseline, axis: str) -> bool:
     layout = base.layout
-    return {"tp": layout.tp, "dp": layout.dp * layout.cp, "pp": layout.pp}[axis] > 1
+    sizes = {"tp": layout.tp, "dp": layout.dp * layout.cp, "pp": layout.pp, "ep": layout.ep}
+    return sizes[axis] > 1
 
 
 def _pipeline(base: Baseline) -> Iterator[Idea]:
@@ -197,7 +198,8 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
     if software.coefficients.memory_bound_multiplier > 1:
         fused = Change(set={f"{COEFFICIENTS}.memory_bound_multiplier.value": 1.0})
         yield Idea("fusion", "move", "fused norms, activations and residuals", (fused,))
-    lighter = software.recompute[: software.recompute.index(layout.recompute)]
+    known = software.recompute
+    lighter = known[: known.index(layout.recompute)] if layout.recompute in known else ()
     for recompute in lighter:
         change = Change(layout={"recompute": recompute})
         text = "recompute off" if recompute == "none" else f"recompute {recompute} only"
@@ -214,6 +216,7 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
         for kind in (k for k in CP_KINDS if k != layout.cp_kind):
             text = f"context parallelism by {kind.replace('_', '-')}"
             yield Idea(f"cp-kind:{kind}", "move", text, (Change(layout={"cp_kind": kind}),))
+    yield from _experts(base)
     yield from _shard_group(base)
     if (gain := base.plan.custom_order_gain_fraction) is not None and gain > 0:
         change = Change(set={"search.tie_fraction": 0.0}, replaced=True)
@@ -236,6 +239,22 @@ def _attention(base: Baseline) -> Iterator[Idea]:
         if now in SCORE_WRITING_BACKENDS or known[name].forward > known[now].forward:
             change = Change(set={"training.attention": name})
             yield Idea(f"attention:{name}", "move", f"attention by {name}", (change,))
+
+
+def _experts(base: Baseline) -> Iterator[Idea]:
+    """More and fewer ranks that share a layer's experts, and other ways to reach them."""
+    layout = base.layout
+    if base.ctx.model.moe is None:
+        return
+    for ep in (layout.ep // 2, 2 * layout.ep):
+        if ep >= 1:
+            change = Change(layout={"ep": ep}, replaced=True)
+            yield Idea(f"experts:{ep}", "move", f"experts over {ep} ranks: ep={ep}", (change,))
+    for dispatcher in base.ctx.software.dispatchers if layout.ep > 1 else ():
+        if dispatcher != layout.dispatcher:
+            change = Change(layout={"dispatcher": dispatcher})
+            text = f"tokens to experts by {dispatcher}"
+            yield Idea(f"dispatcher:{dispatcher}", "move", text, (change,))
 
 
 def _shard_group(base: Baseline) -> Iterator[Idea]:

@@ -22,7 +22,7 @@ Splits = Mapping[str, Sequence[float]]
 
 CHOSEN = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage", "recompute",
-    "cp_kind", "overlap",
+    "cp_kind", "dispatcher", "ep", "etp", "overlap",
 )  # fmt: skip
 """Layout keys a changed layout keeps; the others follow from them."""
 
@@ -102,9 +102,13 @@ def try_change(base: Baseline, change: Change, limited: bool = True) -> Outcome:
         return Outcome(None, error.message)
     if limited and (reason := _too_big(base, ctx, layout)):
         return Outcome(None, reason)
-    if layout.degrees() == base.layout.degrees() and not change.replaced:
+    if _degrees(layout) == _degrees(base.layout) and not change.replaced:
         return Outcome(base.step(ctx, layout))
     return Outcome(evaluate(scenario, layout.to_document()).step_seconds)
+
+
+def _degrees(layout: Layout) -> tuple[int, ...]:
+    return (*layout.degrees(), layout.ep, layout.etp)
 
 
 def _restricted(base: Baseline, change: Change) -> str | None:

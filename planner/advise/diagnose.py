@@ -27,7 +27,7 @@ from planner.cost.context import CostContext
 from planner.layout import RECOMPUTE
 from planner.planfile import Plan
 from planner.problem.scenario import Scenario
-from planner.ranks import framework_order, order_splits
+from planner.ranks import order_splits
 
 NEAR_FRACTION = 0.10
 """What counts as predicted: nearly four in five of the published runs lie within it."""
@@ -163,7 +163,7 @@ def _other_ranks(base: Baseline) -> Iterator[tuple[str, str, float]]:
     """The ranks in another order of the software's, and pairs of groups in each other's place."""
     for name, axes in base.ctx.software.orders.items():
         if name != base.plan.rank_order_name:
-            splits = order_splits(framework_order(base.layout, axes), base.ctx.topology.widths)
+            splits = order_splits(base.layout, axes, base.ctx.topology.widths)
             step = replace(base, splits=splits).step()
             yield f"order:{name}", f"the ranks are in the order {name}", step
     for swap in base.plan.swaps:

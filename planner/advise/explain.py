@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from math import inf, log
+from math import inf, log, prod
 
 from planner.advice import Explanation, GroupPlace, Inversion
 from planner.advise.actions import actions
 from planner.advise.baseline import Baseline
 from planner.advise.ledger import regime
-from planner.layout import GROUPS
+from planner.layout import DENSE_GRID, EXPERT_GRID
 from planner.planfile import GroupReport, Plan
 from planner.problem.scenario import Scenario
 
@@ -87,9 +87,11 @@ def depth(group: GroupReport) -> float:
 
 
 def own_atom(plan: Plan, group: str) -> str:
-    """The atom that moves when a group does: of several, the outermost in GROUPS that has ranks."""
-    assert plan.layout is not None
-    return next((a for a in reversed(GROUPS[group]) if plan.layout[a] > 1), GROUPS[group][-1])
+    """The atom that moves when a group does: of several, the outermost that has ranks."""
+    places = plan.placement or {}
+    grid = EXPERT_GRID if len(places) == len(EXPERT_GRID.atoms) else DENSE_GRID
+    atoms = grid.groups[group]
+    return next((a for a in reversed(atoms) if prod(places.get(a, {}).values()) > 1), atoms[-1])
 
 
 def _exchanges(plan: Plan, name: str) -> dict[str, float | None]:

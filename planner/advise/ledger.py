@@ -15,7 +15,6 @@ from planner.advice import Regime
 from planner.advise.baseline import Baseline
 from planner.advise.contexts import what_if, with_hbm_faster
 from planner.cost import flops, step
-from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import CostContext
 
 REGIMES: Mapping[str, tuple[str, ...]] = {
@@ -83,7 +82,7 @@ def ledger(base: Baseline) -> dict[str, float]:
     streaming = kernel_seconds(ctx, base)
     working = kernel_seconds(with_hbm_faster(ctx, NO_LIMIT), base)
     layers, _, _ = flops.forward_flops_per_token(ctx)
-    again = float(RECOMPUTED_SHARES[0][layout.recompute_index])
+    again = float(flops.recomputed_matmuls(ctx, layout))
     main = flops.tokens_per_step(ctx) * layers * (3.0 + again)
     sixteen = float(flops.executed_flops(ctx, layout)) - main
     n = ctx.num_accelerators

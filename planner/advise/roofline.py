@@ -68,6 +68,7 @@ class Sizes:
     columns: int  # of the MLP's first product, on one rank
     head_dim: int
     group: int  # query heads per key-value head
+    expert: tuple[int, int] | None = None  # rows and columns of an expert's first product
 
 
 REFERENCE = Sizes(8192, 8192, 8192, 8192, 128, 8)
@@ -153,15 +154,26 @@ def _first_precision(part: Accelerator) -> Precision:
 
 
 def _sizes(scenario: Scenario, found: Plan) -> Sizes:
-    model, layout = scenario.model, found.layout or {"mbs": 1, "tp": 1, "cp": 1}
+    model = scenario.model
+    layout = found.layout or {"mbs": 1, "tp": 1, "cp": 1, "ep": 1, "etp": 1}
     sequence = scenario.training.sequence_length
+    tokens = max(1, layout["mbs"] * sequence // layout["cp"])
+    up, expert = 1 + model.gated_mlp, None
+    # the MLP's first product; of a layer with experts the shared ones', or the output projection
+    columns = up * model.ffn_hidden_size
+    if model.moe is not None:
+        columns = up * model.shared_ffn_hidden_size or model.hidden_size
+        copies = tokens // layout["tp"] * model.moe.top_k * layout["ep"] * layout["etp"]
+        width = up * model.moe.expert_ffn_hidden_size // layout["etp"]
+        expert = (max(1, copies // model.moe.num_experts), max(1, width))
     return Sizes(
-        tokens=max(1, layout["mbs"] * sequence // layout["cp"]),
+        tokens=tokens,
         sequence_length=sequence,
         hidden=model.hidden_size,
-        columns=max(1, (1 + model.gated_mlp) * model.ffn_hidden_size // layout["tp"]),
-        head_dim=model.head_dim,
+        columns=max(1, columns // layout["tp"]),
+        head_dim=model.qk_head_dim,
         group=model.num_attention_heads // model.num_key_value_heads,
+        expert=expert,
     )
 
 
@@ -257,6 +269,10 @@ def _operators(part: Accelerator, precision: Precision, sizes: Sizes) -> Iterato
     yield placed(
         "GEMM", f"{m:,} × {k:,} × {columns:,}", roof.gemm_intensity(m, columns, k, s, a), peak
     )
+    if sizes.expert is not None:
+        rows, width = sizes.expert
+        intensity = roof.gemm_intensity(rows, width, k, s, a)
+        yield placed("expert GEMM", f"{rows:,} × {k:,} × {width:,}, each expert", intensity, peak)
     if part.shared_memory_bytes is not None:
         sram = float(part.shared_memory_bytes) / a
         yield placed(

@@ -236,12 +236,17 @@ def validate() -> None:
     "--half", type=options.Choice(["fit", "test", "all"]), default="all", show_default=True,
     help="Which half of the rows: the one parameters are fitted on, or the other.",
 )  # fmt: skip
+@click.option(
+    "--models", type=options.Choice(["dense", "moe", "all"]), default="all", show_default=True,
+    help="Rows of dense models, of models with experts, or of both.",
+)  # fmt: skip
 @options.as_json
 def runs(
     files: tuple[str, ...],
     quality: str,
     min_mfu: float,
     half: Literal["fit", "test", "all"],
+    models: Literal["dense", "moe", "all"],
     as_json: bool,
 ) -> None:
     """Predict measured training runs (default: the published ones that ship)."""
@@ -252,7 +257,7 @@ def runs(
 
     measured = [run for file in files or (PUBLISHED,) for run in read_runs(file)]
     document = api.validate_runs(
-        measured, quality=quality, min_mfu=min_mfu, half=half
+        measured, quality=quality, min_mfu=min_mfu, half=half, models=models
     ).to_document()
     show(document, runs_report(document), as_json)
 

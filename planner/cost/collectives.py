@@ -158,6 +158,27 @@ def all_to_all_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, .
     )
 
 
+def dispatch_busy(
+    split: Sequence[Numeric], rate: PerTier, num_experts_per_token: int
+) -> tuple[Numeric, ...]:
+    """Busy seconds of each tier per byte of tokens that each go to k experts spread evenly.
+
+    One copy crosses to an innermost domain, however many of its experts are chosen, and one goes on
+    to each rank (DeepEP, HybridEP). One of D places is chosen with 1 − (1 − 1/D)^k.
+    """
+    size, tiers = _crossings(split)
+    domains = size / split[0]
+    rank_chosen = 1.0 - (1.0 - 1.0 / size) ** num_experts_per_token
+    domain_chosen = 1.0 - (1.0 - 1.0 / domains) ** num_experts_per_token
+    busy = []
+    for tier, ((carries, inner), bytes_per_second) in enumerate(zip(tiers, rate, strict=True)):
+        copies = (
+            (size - 1.0) * rank_chosen if tier == 0 else (size - inner) / split[0] * domain_chosen
+        )
+        busy.append(carries * copies / bytes_per_second)
+    return tuple(busy)
+
+
 def point_to_point_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte sent to the next member; the worst pair counts."""
     _, tiers = _crossings(split)

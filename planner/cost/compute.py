@@ -1,7 +1,8 @@
-"""Seconds of one decoder layer, the LM head and the optimizer on one rank.
+"""Seconds of one decoder layer and the LM head on one rank.
 
-Everything here depends on few keys of a layout (tp, cp, mbs, sp), so tables compute it on the
-unique keys and gather (`on_unique`). All functions take ints or int arrays of one shape.
+Everything here depends on few keys of a layout (tp, cp, mbs, sp and, with experts, ep, etp), so
+tables compute it on the unique keys and gather (`on_unique`). All functions take ints or int arrays
+of one shape.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.kernels import gemm_seconds
+from planner.cost.layers import attention_matmuls, key_value_sizes, mlp_matmuls
 from planner.layout import CP_KINDS, Numeric
 
 RECOMPUTED_SHARES = np.array(
-    # none, selective, operators, alternate, full
+    # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
     [
-        [0.0, 0.0, 0.5, 0.5, 1.0],  # matmuls of the forward pass
-        [0.0, 1.0, 0.0, 0.5, 1.0],  # attention core
-        [0.0, 0.0, 1.0, 0.5, 1.0],  # memory-bound kernels
-        [0.0, 0.0, 0.0, 0.5, 1.0],  # tensor- and context-parallel collectives
+        [0.0, 0.0, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # matmuls of the forward pass
+        [0.0, 1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # attention core
+        [0.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.25, 0.5, 0.0],  # memory-bound kernels
+        [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # tensor- and context-parallel collectives
+        [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 1.0],  # experts and exchanges with them
+        [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],  # latent attention's up-projections alone
     ]
 )
 """Share of the forward pass run again, by kind of work (rows) and RECOMPUTE (columns).
@@ -31,7 +35,7 @@ RECOMPUTED_SHARES = np.array(
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """One layer, one micro-batch, one rank; seconds, and FLOPs as executed."""
+    """One layer, one micro-batch, one rank; seconds. Experts' times are apart (`ExpertTimes`)."""
 
     gemm_forward: Numeric
     gemm_backward: Numeric
@@ -39,10 +43,17 @@ class LayerTimes:
     attention_backward: Numeric
     memory_forward: Numeric
     memory_backward: Numeric
-    head_forward: Numeric  # LM head matmul, whole
+    up_projection_forward: Numeric  # part of gemm_forward
+
+
+@dataclass(frozen=True, slots=True)
+class EndTimes:
+    """What the first and last stage do besides layers, one micro-batch, one rank; seconds."""
+
+    embedding: Numeric
+    head_forward: Numeric  # LM head matmuls, of prediction layers too, and their projections
     head_backward: Numeric
     loss: Numeric  # logits traffic of the loss, forward and backward
-    embedding: Numeric
 
 
 def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
@@ -54,9 +65,9 @@ def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
         return formula(*columns)
     code = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        values, place = _codes(column)
+        values, place = distinct_values(column)
         code = code * len(values) + place
-    keys, position = _codes(code)
+    keys, position = distinct_values(code)
     # one representative row of each key; any of them has the key's values
     first = np.empty(len(keys), dtype=np.int64)
     first[position] = np.arange(len(code))
@@ -68,7 +79,7 @@ def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
     return type(result)(**gathered)
 
 
-def _codes(column: Numeric) -> tuple[Any, Any]:
+def distinct_values(column: Numeric) -> tuple[Any, Any]:
     """Distinct values and each row's position among them; by counting where the range is small."""
     low, high = int(column.min()), int(column.max())
     if high - low > 1 << 22:
@@ -82,44 +93,76 @@ def _codes(column: Numeric) -> tuple[Any, Any]:
 
 def layer_times(
     ctx: CostContext,
+    experts: bool,
     tp: Numeric,
     cp: Numeric,
     mbs: Numeric,
     sp: Numeric,
     cp_kind_index: Numeric,
 ) -> LayerTimes:
-    """Times of a layer's kernels.
+    """Times of a layer's kernels, but for those of routed experts.
 
     Matmuls run on all of a sequence shard's tokens, cut tp ways in their weights; attention's
     causal half is balanced over cp; norms and residuals see 1/tp of the tokens with sequence
-    parallelism (sp).
+    parallelism (sp). A layer with experts has the shared ones for its MLP.
     """
-    model, s = ctx.model, ctx.training.sequence_length
-    h, f, q, kv = model.hidden_size, model.ffn_hidden_size, ctx.query_size, ctx.key_value_size(tp)
-    up = 2 * f if model.gated_mlp else f
-    tokens = mbs * s / cp
-    shapes = [((q + 2 * kv) / tp, h), (h, q / tp), (up / tp, h), (h, f / tp)]
-    forward, backward = 0.0, 0.0
-    for n, k in shapes:
-        forward = forward + _gemm(ctx, tokens, n, k, ctx.element_bytes)
-        backward = backward + _gemm(ctx, tokens, k, n, ctx.element_bytes)
-        # the weight gradient accumulates: its output is read and written in gradient precision
-        backward = backward + _gemm(ctx, n, k, tokens, 2 * ctx.software.gradient_bytes)
+    model = ctx.model
+    tokens = mbs * ctx.training.sequence_length / cp
+    ffn = model.shared_ffn_hidden_size if experts else model.ffn_hidden_size
+    matmuls = attention_matmuls(model, tp)
+    if ffn:
+        matmuls = (*matmuls, *mlp_matmuls(model, ffn, tp))
+    forward, backward, up_projections = 0.0, 0.0, 0.0
+    for matmul in matmuls:
+        rows = tokens / np.where(matmul.whole & (np.asarray(sp) > 0), tp, 1)
+        times = matmul_seconds(ctx, rows, matmul.outputs, matmul.inputs)
+        forward, backward = forward + times[0], backward + times[1]
+        up_projections = up_projections + matmul.up_projection * times[0]
     attention = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
-    memory = _memory_bound_seconds(ctx, tokens, tp, sp)
-    v, multiplier = model.vocab_size, ctx.software.coefficients.memory_bound_multiplier
+    memory = _memory_bound_seconds(ctx, tokens, ffn, tp, sp)
+    cast = quantise_seconds(ctx, tokens, ffn, tp)
     return LayerTimes(
         gemm_forward=forward,
         gemm_backward=backward,
         attention_forward=attention[0],
         attention_backward=attention[1],
-        memory_forward=memory[0],
-        memory_backward=memory[1],
-        head_forward=_gemm(ctx, tokens, v / tp, h, ctx.element_bytes, main=False),
-        head_backward=_gemm(ctx, tokens, h, v / tp, ctx.element_bytes, main=False)
-        + _gemm(ctx, v / tp, h, tokens, 2 * ctx.software.gradient_bytes, main=False),
-        loss=_stream(ctx, multiplier * tokens * v / tp * LOSS_BYTES_PER_LOGIT),
-        embedding=_stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
+        memory_forward=memory[0] + cast[0],
+        memory_backward=memory[1] + cast[1],
+        up_projection_forward=up_projections + 0.0 * forward,
+    )
+
+
+def matmul_seconds(
+    ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, main: bool = True
+) -> tuple[Numeric, Numeric]:
+    """Seconds of a weight matmul of m tokens, forward and backward (both gradients)."""
+    forward = gemm(ctx, m, n, k, ctx.element_bytes, main)
+    data = gemm(ctx, m, k, n, ctx.element_bytes, main)
+    # the weight gradient accumulates: its output is read and written in gradient precision
+    weight = gemm(ctx, n, k, m, 2 * ctx.software.gradient_bytes, main)
+    return forward, data + weight
+
+
+def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTimes:
+    """Times of the embedding, and of the LM head and loss of the model and its prediction layers.
+
+    A prediction layer joins a hidden state and an embedding by a matmul of twice the hidden size.
+    """
+    model, multiplier = ctx.model, ctx.software.coefficients.memory_bound_multiplier
+    h, v = model.hidden_size, model.vocab_size
+    tokens = mbs * ctx.training.sequence_length / cp
+    heads = 1.0 + model.mtp_layers
+    head = matmul_seconds(ctx, tokens, v / tp, h, main=False)
+    joins = [0.0, 0.0]
+    if model.mtp_layers:
+        times = matmul_seconds(ctx, tokens, h / tp, 2 * h)
+        joins = [model.mtp_layers * seconds for seconds in times]
+    loss = stream(ctx, multiplier * tokens * v / tp * LOSS_BYTES_PER_LOGIT)
+    return EndTimes(
+        embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
+        head_forward=heads * head[0] + joins[0],
+        head_backward=heads * head[1] + joins[1],
+        loss=heads * loss,
     )
 
 
@@ -130,7 +173,7 @@ EMBEDDING_PASSES = 7.0
 """Gather (read, write), position or dropout (read, write), gradient (read, read-modify-write)."""
 
 
-def _gemm(
+def gemm(
     ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, output_bytes: float, main: bool = True
 ) -> Numeric:
     """Seconds of a matmul: a main one, in the declared precision, or one that stays in 16 bits."""
@@ -146,7 +189,7 @@ def _gemm(
     )  # fmt: skip
 
 
-def _stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> Numeric:
+def stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> Numeric:
     """Seconds of memory-bound kernels: traffic at the achieved HBM rate and a start each."""
     start = num_kernels * ctx.gemm_16.overhead_seconds
     return num_bytes / ctx.hbm_bytes_per_second + start
@@ -155,10 +198,11 @@ def _stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> N
 def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> Numeric:
     """Forward FLOPs of one layer's attention core on one rank, the causal half counted once.
 
-    QKᵀ and PV: 4·s²·(heads·head_dim) per sequence, halved by the mask.
+    QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask.
     """
     s = ctx.training.sequence_length
-    return 2.0 * mbs * s * s / cp * ctx.query_size / tp
+    width = (ctx.query_size + ctx.output_size) / tp
+    return mbs * s * s / cp * width * ctx.attended_share
 
 
 SCORE_BYTES = {"fused-softmax": (8.0, 16.0), "naive": (28.0, 36.0)}
@@ -207,45 +251,47 @@ def attention_seconds(
 
 
 def _memory_bound_seconds(
-    ctx: CostContext, tokens: Numeric, tp: Numeric, sp: Numeric
+    ctx: CostContext, tokens: Numeric, ffn: Numeric, tp: Numeric, sp: Numeric
 ) -> tuple[Numeric, Numeric]:
-    """Norms, residuals, rotary embedding, activation and quantisation of one layer.
+    """Norms, residuals, rotary embedding and activation of one layer.
 
     The software's multiplier stands for what its kernels move beyond the fused minimum.
     """
     model = ctx.model
-    h, f, q, kv = model.hidden_size, model.ffn_hidden_size, ctx.query_size, ctx.key_value_size(tp)
+    h = model.hidden_size
+    keys, _ = key_value_sizes(model, tp)
     whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
-    rotary = 0 if model.num_position_embeddings else 2 * (q + kv)
-    act_forward, act_backward = (3 * f, 5 * f) if model.gated_mlp else (2 * f, 3 * f)
-    mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
-    forward = whole * (2 * 2 * h + 2 * (3 + mask) * h) + tokens / tp * (rotary + act_forward)
-    backward = whole * (2 * 3 * h + 2 * (3 + mask) * h) + tokens / tp * (rotary + act_backward)
-    multiplier = ctx.software.coefficients.memory_bound_multiplier
     rotates = model.num_position_embeddings == 0
-    cast = quantise_seconds(ctx, tokens, tp)
+    heads = 2 * (rotates + model.qk_norm) * (ctx.query_size + keys)
+    act_forward, act_backward = (3 * ffn, 5 * ffn) if model.gated_mlp else (2 * ffn, 3 * ffn)
+    mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
+    forward = whole * (2 * 2 * h + 2 * (3 + mask) * h) + tokens / tp * (heads + act_forward)
+    backward = whole * (2 * 3 * h + 2 * (3 + mask) * h) + tokens / tp * (heads + act_backward)
+    multiplier = ctx.software.coefficients.memory_bound_multiplier
     return (
-        _stream(ctx, multiplier * ctx.element_bytes * forward, 6 + rotates) + cast[0],
-        _stream(ctx, multiplier * ctx.element_bytes * backward, 8 + rotates) + cast[1],
+        stream(ctx, multiplier * ctx.element_bytes * forward, 6 + rotates),
+        stream(ctx, multiplier * ctx.element_bytes * backward, 8 + rotates),
     )
 
 
-def quantise_seconds(ctx: CostContext, tokens: Numeric, tp: Numeric) -> tuple[Numeric, Numeric]:
-    """Casting a layer's matmul inputs and gradients to FP8 or FP4; nothing in 16 bits.
+def quantise_seconds(
+    ctx: CostContext, tokens: Numeric, ffn: Numeric, tp: Numeric
+) -> tuple[Numeric, Numeric]:
+    """Casting a layer's matmul inputs and gradients to FP8 or FP4; nothing in 16 bits."""
+    model, h = ctx.model, ctx.model.hidden_size
+    up = (2 * ffn if model.gated_mlp else ffn) * (ffn > 0)
+    into_mlp = h * (ffn > 0)
+    inputs = h + into_mlp + (ctx.output_size + ffn) / tp
+    gradients = h + into_mlp + (ctx.query_size + ctx.keys_values_size(tp) + up) / tp
+    return cast_seconds(ctx, tokens * inputs, 4), cast_seconds(ctx, tokens * gradients, 4)
 
-    Every input is read in 16 bits and written twice, as it is and transposed.
-    """
+
+def cast_seconds(ctx: CostContext, elements: Numeric, num_kernels: float) -> Numeric:
+    """Casting elements to the matmuls' precision: read in 16 bits, written twice, as it is and
+    transposed. Nothing in 16 bits."""
     if not ctx.low_precision:
-        return 0.0, 0.0
-    h, f, q, kv = (
-        ctx.model.hidden_size, ctx.model.ffn_hidden_size, ctx.query_size, ctx.key_value_size(tp)
-    )  # fmt: skip
-    up = 2 * f if ctx.model.gated_mlp else f
-    moved = ctx.element_bytes + 2 * ctx.matmul_bytes
-    return (
-        _stream(ctx, moved * tokens * (2 * h + (q + f) / tp), 4),
-        _stream(ctx, moved * tokens * (2 * h + (q + 2 * kv + up) / tp), 4),
-    )
+        return 0.0
+    return stream(ctx, (ctx.element_bytes + 2 * ctx.matmul_bytes) * elements, num_kernels)
 
 
 KERNELS_PER_LAYER_FORWARD = 14.0

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.layers import LayerKind, key_value_sizes, layer_kinds
 from planner.errors import InputError
 from planner.layout import Numeric
 from planner.problem.hardware import (
@@ -23,7 +24,7 @@ from planner.problem.hardware import (
     GemmCoefficients,
     Precision,
 )
-from planner.problem.model import Model, require_costed
+from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Tier, Topology
@@ -113,12 +114,23 @@ class CostContext:
     hbm_bytes_per_second: float  # achieved on streaming kernels
     element_bytes: float  # of activations and parameters
     matmul_bytes: float  # of a main matmul's inputs
-    query_size: int
+    kinds: tuple[LayerKind, ...]
+    attended_share: float  # of the causal half that a layer's queries see, mean over layers
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
 
-    def key_value_size(self, tp: Numeric) -> Numeric:
-        """Elements of keys (or values) per token over all tp ranks; heads replicate beyond kv."""
-        return np.maximum(self.model.num_key_value_heads, tp) * self.model.head_dim
+    @property
+    def query_size(self) -> int:
+        """Elements of all queries per token."""
+        return self.model.num_attention_heads * self.model.qk_head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Elements of attention's output per token, all heads."""
+        return self.model.num_attention_heads * self.model.v_head_dim
+
+    def keys_values_size(self, tp: Numeric) -> Numeric:
+        """Elements of keys and values per token over all tp ranks; heads replicate beyond kv."""
+        return sum(key_value_sizes(self.model, tp))
 
     @property
     def low_precision(self) -> bool:
@@ -130,12 +142,10 @@ class CostContext:
         """The numbers of a scenario.
 
         Raises:
-            UnsupportedError: the model has parts whose cost is not modelled.
             InputError: the accelerator lacks the precision or the attention backend asked for.
         """
         model, training = scenario.model, scenario.training
         accelerator = scenario.topology.accelerator
-        require_costed(model)
         backend = attention_backend(training.attention, accelerator)
         sixteen: Precision = "fp16" if training.peak_key == "fp16" else "bf16"
         if sixteen not in accelerator.peak_flops:
@@ -164,9 +174,23 @@ class CostContext:
             ),
             element_bytes=2.0,
             matmul_bytes=ELEMENT_BYTES[training.peak_key],
-            query_size=model.num_attention_heads * model.head_dim,
+            kinds=layer_kinds(model),
+            attended_share=attended_share(model, training.sequence_length),
             ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
         )
+
+
+def attended_share(model: Model, sequence_length: int) -> float:
+    """Share of the causal half of a sequence's scores that layers compute, mean over layers.
+
+    A query sees the last w tokens where a layer has a window w: s·w − w²/2 of s²/2 scores.
+    """
+    if model.sliding_window is None:
+        return 1.0
+    window = min(model.sliding_window, sequence_length) / sequence_length
+    windowed = model.num_layers if model.num_windowed_layers is None else model.num_windowed_layers
+    share = windowed / model.num_layers
+    return 1.0 - share + share * (2.0 * window - window**2)
 
 
 def attention_backend(

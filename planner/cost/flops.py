@@ -10,18 +10,62 @@ from __future__ import annotations
 
 from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
+from planner.cost.layers import attention_matmuls, mlp_matmuls, num_layers
 from planner.layout import LayoutLike, Numeric
 
 
 def forward_flops_per_token(ctx: CostContext) -> tuple[float, float, float]:
-    """Forward FLOPs per token: the layers' matmuls, attention cores, the LM head."""
+    """Forward FLOPs per token: the layers' matmuls, attention cores, the LM head.
+
+    Of a layer's routed experts a token meets top_k. Prediction layers count as layers, with a
+    matmul that joins their inputs and a head of their own.
+    """
     m = ctx.model
-    h, q, f = m.hidden_size, ctx.query_size, m.ffn_hidden_size
-    kv = float(ctx.key_value_size(1))
-    up = 2 * f if m.gated_mlp else f
-    layers = 2.0 * m.num_layers * (h * (q + 2 * kv) + q * h + h * up + f * h)
-    attention = 2.0 * m.num_layers * ctx.training.sequence_length * q
-    return layers, attention, 2.0 * h * m.vocab_size
+    layers = num_layers(m)
+    weights = sum(kind.share * layers * _layer_weights(ctx, kind.experts) for kind in ctx.kinds)
+    weights += m.mtp_layers * 2.0 * m.hidden_size**2
+    width = (ctx.query_size + ctx.output_size) * ctx.attended_share
+    attention = layers * ctx.training.sequence_length * width
+    heads = 1.0 + m.mtp_layers
+    return 2.0 * weights, attention, heads * 2.0 * m.hidden_size * m.vocab_size
+
+
+def _layer_weights(ctx: CostContext, experts: bool) -> float:
+    """Weights of one layer's matmuls that a token meets."""
+    m = ctx.model
+    matmuls = attention_matmuls(m, 1)
+    blocks = [float(m.shared_ffn_hidden_size if experts else m.ffn_hidden_size)]
+    if experts and m.moe is not None:
+        blocks += [float(m.moe.expert_ffn_hidden_size)] * m.moe.top_k
+    for ffn in blocks:
+        matmuls = (*matmuls, *mlp_matmuls(m, ffn, 1))
+    router = m.hidden_size * m.moe.num_experts if experts and m.moe is not None else 0
+    return float(sum(matmul.inputs * matmul.outputs for matmul in matmuls)) + router
+
+
+def up_projection_share(ctx: CostContext) -> float:
+    """Share of the layers' matmul FLOPs that are latent attention's up-projections."""
+    weights = sum(kind.share * _layer_weights(ctx, kind.experts) for kind in ctx.kinds)
+    ups = [m.inputs * m.outputs for m in attention_matmuls(ctx.model, 1) if m.up_projection]
+    return float(sum(ups)) / weights
+
+
+def expert_share(ctx: CostContext) -> float:
+    """Share of the layers' matmul FLOPs that are routed experts'."""
+    if ctx.model.moe is None:
+        return 0.0
+    weights = sum(kind.share * _layer_weights(ctx, kind.experts) for kind in ctx.kinds)
+    share = sum(kind.share for kind in ctx.kinds if kind.experts)
+    visited = ctx.model.moe.top_k * ctx.model.moe.expert_ffn_hidden_size
+    met = sum(m.inputs * m.outputs for m in mlp_matmuls(ctx.model, float(visited), 1))
+    return share * float(met) / weights
+
+
+def recomputed_matmuls(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Share of the layers' forward matmul FLOPs that a layout runs again."""
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    experts, ups = expert_share(ctx), up_projection_share(ctx)
+    return again[0] * (1.0 - experts) + again[4] * experts + again[5] * ups
 
 
 def tokens_per_step(ctx: CostContext) -> float:
@@ -38,8 +82,9 @@ def executed_flops(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """FLOPs that kernels execute in a step over all accelerators; at least the model's."""
     layers, attention, head = forward_flops_per_token(ctx)
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    matmuls = layers * (3.0 + recomputed_matmuls(ctx, layout))
     if ctx.attention_backend in SCORE_WRITING_BACKENDS:
         cores = 2.0 * attention * (3.0 + again[1])
     else:
         cores = attention * (3.5 + again[1])
-    return tokens_per_step(ctx) * (layers * (3.0 + again[0]) + cores + 3.0 * head)
+    return tokens_per_step(ctx) * (matmuls + cores + 3.0 * head)

@@ -2,7 +2,8 @@
 
 Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, i+pp, i+2·pp, …
 The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
-the first also holds the embedding, the last the head and the loss.
+the first also holds the embedding, the last the head and the loss. Where a model's prediction
+layers add to the last chunk, it has so many layers fewer (`reserved`), if others have more.
 """
 
 from __future__ import annotations
@@ -12,49 +13,98 @@ import numpy as np
 from planner.layout import Layout, LayoutLike, Numeric
 
 
-def stage_classes(num_layers: int, layout: LayoutLike) -> Numeric:
+def stage_classes(
+    num_layers: int, layout: LayoutLike, reserved: int = 0, leading: int = 0
+) -> Numeric:
     """Stages among which the slowest and the fullest are: first, first with the most layers, last.
 
-    Returns stage numbers, shape (3, …).
+    Where the model's first `leading` layers are of a lighter kind, the stages that hold them too,
+    and the first without. Returns stage numbers, shape (3, …) or more.
     """
-    first_extra = _first_extra(num_layers, layout) % layout.pp
-    return np.stack([np.zeros_like(first_extra), first_extra, layout.pp - 1 + 0 * first_extra])
+    first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
+    first_extra = first_chunk % layout.pp
+    last = layout.pp - 1 + 0 * first_extra
+    found = [np.zeros_like(first_extra), first_extra, last]
+    if leading:
+        found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
+        found.append(np.minimum(np.maximum(first_chunk, leading), last))
+    return np.stack(found)
 
 
-def stages(num_layers: int, layout: LayoutLike) -> tuple[Numeric, Numeric]:
+def stages(
+    num_layers: int, layout: LayoutLike, reserved: int = 0, leading: int = 0
+) -> tuple[Numeric, Numeric]:
     """Stage numbers and their layers, stages first: shapes (S, …).
 
-    Every stage of a layout that names its split, else the three classes among which the slowest
-    and the fullest are.
+    Every stage of a layout that names its split, else the classes among which the slowest and the
+    fullest are.
     """
     if layout.stage_layers is None:
-        stage = stage_classes(num_layers, layout)
-        return stage, default_stage_layers(num_layers, layout, stage)
+        stage = stage_classes(num_layers, layout, reserved, leading)
+        return stage, default_stage_layers(num_layers, layout, stage, reserved)
     layers = np.array(layout.stage_layers)
     shape = (-1,) + (1,) * np.ndim(layout.pp)
     return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
 
 
-def layers_by_stage(num_layers: int, layout: Layout) -> list[int]:
+def layers_by_stage(num_layers: int, layout: Layout, reserved: int = 0) -> list[int]:
     """Layers of every stage of one layout."""
     if layout.stage_layers is not None:
         return list(layout.stage_layers)
-    layers = default_stage_layers(num_layers, layout, np.arange(layout.pp))
+    layers = default_stage_layers(num_layers, layout, np.arange(layout.pp), reserved)
     return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]
 
 
-def default_stage_layers(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:
+def default_stage_layers(
+    num_layers: int, layout: LayoutLike, stage: Numeric, reserved: int = 0
+) -> Numeric:
     """Layers of `stage` under the default split; shapes broadcast."""
     chunks = layout.pp * layout.vp
-    base = num_layers // chunks
-    start = _first_extra(num_layers, layout)
-    end = start + (num_layers - base * chunks)
+    placed = _placed(num_layers, layout, reserved)
+    base = placed // chunks
+    start = _first_extra(placed, layout)
+    end = start + (placed - base * chunks)
     # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
     extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
-    return base * layout.vp + extra
+    return base * layout.vp + extra - (placed - num_layers) * (stage == layout.pp - 1)
 
 
-def _first_extra(num_layers: int, layout: LayoutLike) -> Numeric:
+def _placed(num_layers: int, layout: LayoutLike, reserved: int) -> Numeric:
+    """Layers to split evenly: with the reserved ones where chunks hold more than those."""
+    chunks = layout.pp * layout.vp
+    return num_layers + reserved * ((num_layers + reserved) // chunks > reserved)
+
+
+def leading_layers(
+    num_leading: int,
+    num_layers: int,
+    layout: LayoutLike,
+    stage: Numeric,
+    layers: Numeric,
+    reserved: int = 0,
+) -> Numeric:
+    """How many of the model's first `num_leading` layers a stage with `layers` layers holds.
+
+    Of a split that is given, virtual stages are taken for one.
+    """
+    if layout.stage_layers is not None:
+        before = np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])
+        start = before[np.asarray(stage)]
+        return np.clip(num_leading - start, 0, layers)
+    placed = _placed(num_layers, layout, reserved)
+    chunks = layout.pp * layout.vp
+    base, first = placed // chunks, _first_extra(placed, layout)
+    extra = placed - base * chunks
+    held: Numeric = 0
+    for turn in range(num_leading):  # no chunk is empty: more turns hold none
+        chunk = stage + turn * layout.pp
+        start = base * chunk + np.clip(chunk - first, 0, extra)
+        size = base + ((first <= chunk) & (chunk < first + extra))
+        held = held + np.clip(num_leading - start, 0, size) * (turn < layout.vp)
+    return np.minimum(held, layers)
+
+
+def _first_extra(num_layers: Numeric, layout: LayoutLike) -> Numeric:
     chunks = layout.pp * layout.vp
     return np.asarray((chunks - num_layers % chunks) // 2)
 

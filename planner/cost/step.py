@@ -10,29 +10,28 @@ that alone. No other code combines groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from planner.cost.collectives import GroupCost, duration
-from planner.cost.compute import (
-    KERNELS_PER_LAYER_BACKWARD,
-    KERNELS_PER_LAYER_FORWARD,
-    RECOMPUTED_SHARES,
-    LayerTimes,
-    layer_times,
-    on_unique,
-)
+from planner.cost.compute import RECOMPUTED_SHARES, EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
+from planner.cost.host import host_exposed, kernel_starts
+from planner.cost.layers import layers_by_kind, model_stages, num_layers
 from planner.cost.memory import stage_parameters
-from planner.cost.overlap import beyond, chunked
-from planner.cost.pipeline import (
-    bubble_slots,
-    stages,
-    synchronisation_window,
+from planner.cost.overlap import beside, beyond, chunked
+from planner.cost.pipeline import bubble_slots, synchronisation_window
+from planner.cost.traffic import (
+    Channel,
+    Parameters,
+    Splits,
+    channel_costs,
+    channels,
+    occurrences,
 )
-from planner.cost.traffic import Channel, Splits, channel_costs, channels, occurrences
+from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
 from planner.layout import CP_KINDS, LayoutLike, Numeric
 
 
@@ -69,25 +68,32 @@ class StepTime:
 class ShapeCosts:
     """What a layout costs wherever it lives.
 
-    stage and layers have the stages considered first, shape (S, …).
+    stage and the layers of each kind have the stages considered first, shape (S, …).
     """
 
-    layer: LayerTimes
+    kinds: tuple[Kind, ...]
+    ends: EndTimes
     stage: Numeric
-    layers: Numeric
-    parameters: Numeric  # of the fullest stage's rank, before data-parallel sharding
+    layers: tuple[Numeric, ...]  # by kind
+    parameters: Parameters
     traffic: Mapping[str, Channel]
 
 
 def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """Kernel times, stages and traffic of a layout (or of each row of a table)."""
-    layer = on_unique(
-        lambda *keys: layer_times(ctx, *keys),
-        layout.tp, layout.cp, layout.mbs, layout.sp, layout.cp_kind_index,
-    )  # fmt: skip
-    stage, layers = stages(ctx.model.num_layers, layout)
-    parameters = np.max(stage_parameters(ctx, layout, stage, layers), axis=0)
-    return ShapeCosts(layer, stage, layers, parameters, channels(ctx, layout, parameters))
+    kinds = kind_times(ctx, layout)
+    ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
+    stage, layers = model_stages(ctx.model, layout)
+    by_stage = stage_parameters(ctx, layout, stage, layers)
+    parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
+    return ShapeCosts(
+        kinds,
+        ends,
+        stage,
+        layers_by_kind(ctx.model, layout, stage, layers),
+        parameters,
+        channels(ctx, layout, parameters),
+    )
 
 
 def step_time(
@@ -100,32 +106,27 @@ def step_time(
     hides, the optimizer, and what the host and the slowest of many ranks add. Terms are means
     over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
-    layer, software = shape.layer, ctx.software.coefficients
+    software, ends = ctx.software.coefficients, shape.ends
     m, pp = layout.num_microbatches, layout.pp
     seconds = {name: duration(cost, ctx.ramp) for name, cost in costs.items()}
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
-    per_stage = ctx.model.num_layers / pp
+    per_stage = num_layers(ctx.model) / pp
+    works = [layer_work(kind, again) for kind in shape.kinds]
+    mean = mean_work(shape.kinds, works)
 
-    recompute = (
-        again[0] * layer.gemm_forward
-        + again[1] * layer.attention_forward
-        + again[2] * layer.memory_forward
-    )
-    exposed = layer_exposed(ctx, layout, layer, costs, seconds)
+    exposed = layer_exposed(ctx, layout, mean, costs, seconds)
     tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
     cp = exposed["cp_forward"] + exposed["cp_backward"]
     hidden = {name: seconds[name] - value for name, value in exposed.items()}
+    exchanges = exchange_exposed(ctx, layout, shape.kinds, works, seconds)
+    ep = sum(kind.share * value for kind, value in zip(shape.kinds, exchanges, strict=True))
 
-    forward = layer.gemm_forward + layer.attention_forward + layer.memory_forward
-    backward = layer.gemm_backward + layer.attention_backward + layer.memory_backward
-    layer_slot = forward + backward + recompute + tp + cp
-    head = layer.head_forward + layer.head_backward
-    slot = (
-        shape.layers * layer_slot
-        + (shape.stage == 0) * layer.embedding
-        + (shape.stage == pp - 1) * (head + layer.loss)
-    )
-    mean_slot = per_stage * layer_slot + (layer.embedding + head + layer.loss) / pp
+    layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
+    head = ends.head_forward + ends.head_backward
+    slot = (shape.stage == 0) * ends.embedding + (shape.stage == pp - 1) * (head + ends.loss)
+    for layers, work, exchange in zip(shape.layers, works, exchanges, strict=True):
+        slot = slot + layers * (work.forward + work.backward + work.recompute + tp + cp + exchange)
+    mean_slot = per_stage * layer_slot + (ends.embedding + head + ends.loss) / pp
     slowest_slot = np.max(slot, axis=0)
 
     boundary = (
@@ -133,57 +134,94 @@ def step_time(
         * seconds["pp"]
         * (1.0 - software.pp_overlap_fraction * layout.overlap_pp)
     )
-    bubble = bubble_slots(layout) * (mean_slot + boundary)
+    work_terms = {
+        "compute_gemm": m * (per_stage * (mean.gemm_forward + mean.gemm_backward) + head / pp),
+        "compute_attention": m * per_stage * (mean.attention_forward + mean.attention_backward),
+        "compute_memory_bound": m
+        * (per_stage * (mean.memory_forward + mean.memory_backward) + ends.embedding / pp),
+        "recompute": m * per_stage * mean.recompute,
+        "loss": m * ends.loss / pp,
+        "tp": m * per_stage * tp,
+        "cp": m * per_stage * cp,
+        "ep": m * per_stage * ep + 0.0 * mean_slot,
+        "pp": m * boundary,
+        "dp": state_exposed(ctx, layout, mean, hidden, again, seconds),
+        "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
+        "stage_imbalance": m * (slowest_slot - mean_slot),
+        "bubble": bubble_slots(layout) * (mean_slot + boundary),
+    }
+    starting = m * per_stage * kernel_starts(ctx, layout, again) * software.host_seconds_per_kernel
+    host = host_exposed(ctx, starting, m * slowest_slot) + software.step_overhead_seconds
+    running = sum(work_terms.values()) + host
+    ranks = 1.0 * layout.tp * layout.cp * pp * layout.dp_shard * layout.dp_replicate
+    straggler = software.straggler_fraction_per_doubling * np.log2(ranks) * running
+    return StepTime(**work_terms, host=host, straggler=straggler)
 
-    times = occurrences(ctx, layout)
+
+def state_exposed(
+    ctx: CostContext,
+    layout: LayoutLike,
+    mean: Work,
+    hidden: Mapping[str, Numeric],
+    again: Numeric,
+    seconds: Mapping[str, Numeric],
+) -> Numeric:
+    """Seconds of a step's parameter and gradient traffic that do not hide behind the passes.
+
+    A second of work hides one second of traffic: what tp and cp hide behind is taken.
+    """
+    m = layout.num_microbatches
     zero, last = np.asarray(layout.zero_stage), synchronisation_window(layout)
-    hides = software.dp_overlap_fraction * layout.overlap_dp * per_stage
-    # a second of work hides one second of traffic: what tp and cp hide behind is taken
+    times = occurrences(ctx, layout)
+    share = ctx.software.coefficients.dp_overlap_fraction
+    hides = share * layout.overlap_dp * (num_layers(ctx.model) / layout.pp)
     tp_forward = hidden["tp_forward"] / (1 + again[3])
     cp_forward = hidden["cp_forward"] / (1 + again[1])
     tp_backward = again[3] * tp_forward + hidden["tp_backward"] + hidden["tp_beside"]
     cp_backward = again[1] * cp_forward + hidden["cp_backward"]
-    free_forward = np.maximum(0.0, forward - tp_forward - cp_forward)
-    free_backward = np.maximum(0.0, backward + recompute - tp_backward - cp_backward)
-    dp = beyond(
-        times["gather_forward"] * seconds["gather_forward"],
-        np.where(zero == 3, m, last) * hides * free_forward,
+    free_forward = np.maximum(0.0, mean.forward - tp_forward - cp_forward)
+    free_backward = np.maximum(0.0, mean.backward + mean.recompute - tp_backward - cp_backward)
+    prefixes = ("", "expert_") if ctx.model.moe is not None else ("",)
+
+    def moved(*names: str) -> Numeric:
+        channels_ = [prefix + name for prefix in prefixes for name in names]
+        return sum(times[name] * seconds[name] for name in channels_)
+
+    return beyond(
+        moved("gather_forward"), np.where(zero == 3, m, last) * hides * free_forward
     ) + beyond(
-        times["gather_backward"] * seconds["gather_backward"]
-        + times["reduce"] * seconds["reduce"]
-        + seconds["replicate"],
+        moved("gather_backward", "reduce", "replicate"),
         np.where(zero >= 2, m, last) * hides * free_backward,
     )
 
-    work = {
-        "compute_gemm": m * (per_stage * (layer.gemm_forward + layer.gemm_backward) + head / pp),
-        "compute_attention": m * per_stage * (layer.attention_forward + layer.attention_backward),
-        "compute_memory_bound": m
-        * (per_stage * (layer.memory_forward + layer.memory_backward) + layer.embedding / pp),
-        "recompute": m * per_stage * recompute,
-        "loss": m * layer.loss / pp,
-        "tp": m * per_stage * tp,
-        "cp": m * per_stage * cp,
-        "ep": 0.0 * mean_slot,
-        "pp": m * boundary,
-        "dp": dp,
-        "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
-        "stage_imbalance": m * (slowest_slot - mean_slot),
-        "bubble": bubble,
-    }
-    starts = KERNELS_PER_LAYER_FORWARD * (1 + again[2]) + KERNELS_PER_LAYER_BACKWARD
-    starting = m * per_stage * starts * software.host_seconds_per_kernel
-    host = beyond(starting, m * slowest_slot) + software.step_overhead_seconds
-    running = sum(work.values()) + host
-    ranks = 1.0 * layout.tp * layout.cp * pp * layout.dp_shard * layout.dp_replicate
-    straggler = software.straggler_fraction_per_doubling * np.log2(ranks) * running
-    return StepTime(**work, host=host, straggler=straggler)
+
+def exchange_exposed(
+    ctx: CostContext,
+    layout: LayoutLike,
+    kinds: Sequence[Kind],
+    works: Sequence[Work],
+    seconds: Mapping[str, Numeric],
+) -> list[Numeric]:
+    """Exposed seconds of each kind of layer's exchanges with its experts, one micro-batch.
+
+    Overlapped (`overlap` ep), one micro-batch's exchanges run beside another's passes.
+    """
+    share = ctx.software.coefficients.dp_overlap_fraction * layout.overlap_ep
+    found: list[Numeric] = []
+    for kind, work in zip(kinds, works, strict=True):
+        if kind.experts is None:
+            found.append(0.0)
+            continue
+        busy = seconds["ep_forward"] + seconds["ep_backward"]
+        spread = seconds["etp_forward"] + seconds["etp_backward"]
+        found.append(beside(busy, share * (work.forward + work.backward)) + spread)
+    return found
 
 
 def layer_exposed(
     ctx: CostContext,
     layout: LayoutLike,
-    layer: LayerTimes,
+    work: Work,
     costs: Mapping[str, GroupCost],
     seconds: Mapping[str, Numeric],
 ) -> dict[str, Numeric]:
@@ -196,23 +234,23 @@ def layer_exposed(
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     share = ctx.software.coefficients.tp_overlap_fraction
     found: dict[str, Numeric] = {}
-    for name, work in (
-        ("tp_forward", layer.gemm_forward * (1 + again[3])),
-        ("tp_backward", layer.gemm_backward),
+    for name, behind in (
+        ("tp_forward", work.gemm_forward * (1 + again[3])),
+        ("tp_backward", work.gemm_backward),
     ):
         outside: Numeric = 0.0
         for busy in costs[name].busy_seconds[1:]:
             outside = np.maximum(outside, busy)
-        found[name] = chunked(seconds[name], outside, layout.tp, share * work, layout.overlap_tp)
-    found["tp_beside"] = beyond(seconds["tp_beside"], share * layer.gemm_backward)
+        found[name] = chunked(seconds[name], outside, layout.tp, share * behind, layout.overlap_tp)
+    found["tp_beside"] = beyond(seconds["tp_beside"], share * work.gemm_backward)
     ring = np.asarray(layout.cp_kind_index) == CP_KINDS.index("ring")
-    behind = ring * (1.0 - 1.0 / layout.cp)
+    blocks = ring * (1.0 - 1.0 / layout.cp)
     attention = {
-        "cp_forward": layer.attention_forward * (1 + again[1]),
-        "cp_backward": layer.attention_backward,
+        "cp_forward": work.attention_forward * (1 + again[1]),
+        "cp_backward": work.attention_backward,
     }
-    for name, work in attention.items():
-        found[name] = beyond(seconds[name], behind * work)
+    for name, behind in attention.items():
+        found[name] = beyond(seconds[name], blocks * behind)
     return found
 
 
@@ -223,14 +261,21 @@ GRADIENT_PASSES = 4.0
 """Times a gradient passes HBM in a step: its norm, its scaling in and out, the update."""
 
 
-def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Numeric) -> Numeric:
+def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
     """Adam over a rank's share of the states, and clearing its gradients, at the HBM rate."""
     zero = np.asarray(layout.zero_stage)
     shards = 1.0 * layout.cp * layout.dp_shard
-    own = parameters / np.where(zero >= 1, shards, 1)
-    gradients = parameters / np.where(zero >= 2, shards, 1) * ctx.software.gradient_bytes
     passes = STATE_TRAFFIC_BYTES + GRADIENT_PASSES * ctx.software.gradient_bytes
-    return (own * passes + gradients) / ctx.hbm_bytes_per_second
+
+    def moved(number: Numeric, shards: Numeric) -> Numeric:
+        own = number / np.where(zero >= 1, shards, 1)
+        gradients = number / np.where(zero >= 2, shards, 1) * ctx.software.gradient_bytes
+        return own * passes + gradients
+
+    total = moved(parameters.dense, shards)
+    if ctx.model.moe is not None:
+        total = total + moved(parameters.experts, layout.tp * shards / (layout.etp * layout.ep))
+    return total / ctx.hbm_bytes_per_second
 
 
 def evaluate(ctx: CostContext, layout: LayoutLike, splits: Splits) -> StepTime:

@@ -15,7 +15,10 @@ from planner.cost import collectives
 from planner.cost.collectives import GroupCost, Numeric, PerTier
 from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import Array, CostContext, TierArrays
-from planner.layout import CP_KINDS, LayoutLike
+from planner.cost.experts import imbalance, own_tokens
+from planner.cost.layers import num_layers
+from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
+from planner.problem.model import MoE
 
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""
@@ -29,8 +32,9 @@ class Part:
     """Collectives of one kind: how many, and the bytes they move in all.
 
     kind: gather (all-gather or reduce-scatter; bytes of the gathered whole), all_reduce (bytes
-    reduced), broadcast (bytes broadcast), all_to_all (bytes a rank holds), pair (bytes sent to the
-    next member).
+    reduced), broadcast (bytes broadcast), all_to_all (bytes a rank holds), dispatch/k (bytes of
+    tokens that each go to k experts, one copy to a domain and one to a rank), pair (bytes sent to
+    the next member).
     """
 
     kind: str
@@ -46,73 +50,169 @@ class Channel:
     parts: tuple[Part, ...]
 
 
-def channels(ctx: CostContext, layout: LayoutLike, stage_parameters: Numeric) -> dict[str, Channel]:
-    """The traffic of a dense layout on the rank with the most of it.
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of one rank's fullest stage before sharding over data-parallel ranks."""
 
-    Per layer and micro-batch: tp_forward and tp_backward (on the critical path), tp_beside
-    (beside the weight and data gradients), cp_forward, cp_backward. Per micro-batch: pp. Per
-    gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
+    dense: Numeric
+    experts: Numeric
+
+
+def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> dict[str, Channel]:
+    """The traffic of a layout on the rank with the most of it.
+
+    Per layer (the mean one) and micro-batch: tp_forward and tp_backward (on the critical path),
+    tp_beside (beside the weight and data gradients), cp_forward, cp_backward; with experts, per
+    layer that has them: ep_forward, ep_backward, etp_forward, etp_backward. Per micro-batch: pp.
+    Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
     gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
-    step: replicate. `stage_parameters` counts one rank's parameters before sharding over
-    data-parallel ranks.
+    step: replicate. Experts' parameters have the last ones under expert_…
     """
-    model, e = ctx.model, ctx.element_bytes
-    sp = np.asarray(layout.sp) > 0
+    shards = layout.cp * layout.dp_shard
+    found = {
+        **_tensor_channels(ctx, layout),
+        **_context_channels(ctx, layout),
+        "pp": _pipeline_channel(ctx, layout),
+        **_state_channels(ctx, layout, parameters.dense, "shard", shards, ""),
+    }
+    if ctx.model.moe is not None:
+        edp = layout.tp * layout.cp * layout.dp_shard / (layout.etp * layout.ep)
+        found |= _expert_channels(ctx, layout, ctx.model.moe)
+        found |= _state_channels(ctx, layout, parameters.experts, "edp", edp, "expert_")
+    return {name: Channel(c.group, _used(c.parts)) for name, c in found.items()}
+
+
+def _activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of one sequence shard's hidden states."""
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    activation = tokens * model.hidden_size * e
+    return tokens * ctx.model.hidden_size * ctx.element_bytes
+
+
+def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
+    """Of a layer's attention and MLP; of experts, only shared ones are cut over tp."""
+    sp = np.asarray(layout.sp) > 0
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
-    forward = 1 + again[3]
+    activation = _activation_bytes(ctx, layout)
+    blocks = sum(
+        kind.share * (1.0 if kind.experts and not ctx.model.shared_ffn_hidden_size else 2.0)
+        for kind in ctx.kinds
+    )
     # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
     # and the weight gradient gathers its input again
     gathers, reduces = np.where(sp, 1.0, 0.0), np.where(sp, 0.0, 1.0)
-    a2a = np.asarray(layout.cp_kind_index) == CP_KINDS.index("a2a")
-    rings, exchanges = np.where(a2a, 0.0, 1.0), np.where(a2a, 1.0, 0.0)
-    kv = ctx.key_value_size(layout.tp)
-    key_values = 2 * tokens * kv / layout.tp * e * layout.cp
-    heads = 2 * tokens * (ctx.query_size + kv) / layout.tp * e
 
-    def cp_parts(gathers: Numeric, exchanged: Numeric) -> tuple[Part, ...]:
-        return (
-            Part("gather", rings * gathers, rings * gathers * key_values),
-            Part("all_to_all", 2 * exchanges * exchanged, exchanges * exchanged * heads),
+    def parts(num_gathers: Numeric, num_reduces: Numeric) -> Channel:
+        g, r = gathers * blocks * num_gathers, reduces * blocks * num_reduces
+        return Channel(
+            "tp", (Part("gather", g, g * activation), Part("all_reduce", r, r * activation))
         )
 
-    def tp_parts(num_gathers: Numeric, num_reduces: Numeric) -> tuple[Part, ...]:
-        g, r = gathers * num_gathers, reduces * num_reduces
-        return (Part("gather", g, g * activation), Part("all_reduce", r, r * activation))
+    forward = 1 + again[3]
+    return {
+        "tp_forward": parts(2 * forward, forward),
+        "tp_backward": parts(1.0, 0.0),
+        "tp_beside": parts(2.0, 1.0),
+    }
 
+
+def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
+    a2a = np.asarray(layout.cp_kind_index) == CP_KINDS.index("a2a")
+    rings, exchanges = np.where(a2a, 0.0, 1.0), np.where(a2a, 1.0, 0.0)
+    keys_values = ctx.keys_values_size(layout.tp)
+    whole = tokens * keys_values / layout.tp * e * layout.cp
+    heads = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp * e
+
+    def parts(gathers: Numeric, exchanged: Numeric) -> Channel:
+        return Channel(
+            "cp",
+            (
+                Part("gather", rings * gathers, rings * gathers * whole),
+                Part("all_to_all", 2 * exchanges * exchanged, exchanges * exchanged * heads),
+            ),
+        )
+
+    return {
+        "cp_forward": parts(1 + again[1], 1 + again[1]),
+        # gradients of keys and values travel beside them; an exchange is undone once
+        "cp_backward": parts(2.0, 1.0),
+    }
+
+
+def _pipeline_channel(ctx: CostContext, layout: LayoutLike) -> Channel:
+    boundary = _activation_bytes(ctx, layout) / np.where(np.asarray(layout.sp) > 0, layout.tp, 1)
+    return Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),))
+
+
+def _state_channels(
+    ctx: CostContext,
+    layout: LayoutLike,
+    parameters: Numeric,
+    group: str,
+    shards: Numeric,
+    prefix: str,
+) -> dict[str, Channel]:
+    """Parameters and gradients over the group that shards their states, and over its replicas."""
     zero = np.asarray(layout.zero_stage)
     whole = np.where(zero == 3, 1.0, 0.0)
     sharded = np.where(zero >= 1, 1.0, 0.0)
-    parameters = stage_parameters * e
-    gradients = stage_parameters * ctx.software.gradient_bytes
-    buckets = np.ceil(stage_parameters / BUCKET_PARAMETERS)
-    calls = np.where(zero == 3, model.num_layers / layout.pp, buckets)
-    boundary = activation / np.where(sp, layout.tp, 1)
+    weights = parameters * ctx.element_bytes
+    gradients = parameters * ctx.software.gradient_bytes
+    buckets = np.ceil(parameters / BUCKET_PARAMETERS)
+    calls = np.where(zero == 3, num_layers(ctx.model) / layout.pp, buckets)
     # without ZeRO gradients are reduced whole over shard and replicate groups alike
-    shards = np.where(zero >= 1, layout.cp * layout.dp_shard, 1)
-    found = {
-        "tp_forward": Channel("tp", tp_parts(4 * forward, 2 * forward)),
-        "tp_backward": Channel("tp", tp_parts(2.0, 0.0)),
-        "tp_beside": Channel("tp", tp_parts(4.0, 2.0)),
-        "cp_forward": Channel("cp", cp_parts(1 + again[1], 1 + again[1])),
-        # gradients of keys and values travel beside them; an exchange is undone once
-        "cp_backward": Channel("cp", cp_parts(2.0, 1.0)),
-        "pp": Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),)),
-        "gather_forward": Channel(
-            "shard", (Part("gather", sharded * calls, sharded * parameters),)
+    own = gradients / np.where(zero >= 1, shards, 1)
+    reduced = (
+        Part("gather", sharded * calls, sharded * gradients),
+        Part("all_reduce", (1 - sharded) * calls, (1 - sharded) * gradients),
+    )
+    return {
+        f"{prefix}gather_forward": Channel(
+            group, (Part("gather", sharded * calls, sharded * weights),)
         ),
-        "gather_backward": Channel("shard", (Part("gather", whole * calls, whole * parameters),)),
-        "reduce": Channel(
-            "shard",
-            (
-                Part("gather", sharded * calls, sharded * gradients),
-                Part("all_reduce", (1 - sharded) * calls, (1 - sharded) * gradients),
-            ),
+        f"{prefix}gather_backward": Channel(
+            group, (Part("gather", whole * calls, whole * weights),)
         ),
-        "replicate": Channel("replicate", (Part("all_reduce", buckets, gradients / shards),)),
+        f"{prefix}reduce": Channel(group, reduced),
+        f"{prefix}replicate": Channel("replicate", (Part("all_reduce", buckets, own),)),
     }
-    return {name: Channel(c.group, _used(c.parts)) for name, c in found.items()}
+
+
+def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str, Channel]:
+    """Tokens to experts and back, once in each direction of a layer; within etp they are gathered.
+
+    NCCL's all-to-all learns how much it will receive from an exchange of counts before it.
+    """
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
+    fullest = imbalance(ctx, moe, layout.ep)
+    copies = tokens * moe.top_k * fullest
+    kind = np.asarray(layout.dispatcher_index)
+    by = {name: np.where(kind == i, 1.0, 0.0) for i, name in enumerate(DISPATCHERS)}
+
+    def exchange(times: Numeric) -> Channel:
+        gathered, sent = times * by["allgather"], times * by["alltoall"]
+        flex = times * by["flex"]
+        return Channel(
+            "ep",
+            (
+                Part("all_to_all", 3 * sent, 2 * sent * copies),
+                Part(f"dispatch/{moe.top_k}", 2 * flex, 2 * flex * tokens * fullest),
+                Part("gather", 2 * gathered, 2 * gathered * tokens * layout.ep),
+            ),
+        )
+
+    def spread(times: Numeric) -> Channel:
+        return Channel("etp", (Part("gather", 2 * times, 2 * times * copies * layout.etp),))
+
+    forward = 1 + again[4]
+    return {
+        "ep_forward": exchange(forward),
+        "ep_backward": exchange(np.ones_like(forward)),
+        "etp_forward": spread(forward),
+        "etp_backward": spread(np.ones_like(forward)),
+    }
 
 
 def _used(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -165,6 +265,11 @@ def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
         latency = collectives.pairwise_latency(split, hop, base)
         switch = collectives.SWITCH_ALL_TO_ALL * latency
         busy = collectives.all_to_all_busy(split, _in_mesh(tiers.all_to_all, split, tiers))
+    elif kind.startswith("dispatch/"):
+        latency = collectives.pair_latency(split, hop, base)
+        switch = collectives.SWITCH_PAIR * latency
+        rate = _in_mesh(tiers.all_to_all, split, tiers)
+        busy = collectives.dispatch_busy(split, rate, int(kind.removeprefix("dispatch/")))
     else:
         latency = collectives.pair_latency(split, hop, base)
         switch = collectives.SWITCH_PAIR * latency
@@ -221,19 +326,28 @@ def joined(channel: Channel, prices: Mapping[tuple[str, str], Price]) -> GroupCo
 def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
     """How many times a step runs each channel on one rank."""
     m = layout.num_microbatches
-    passes = m * (ctx.model.num_layers / layout.pp)
+    passes = m * (num_layers(ctx.model) / layout.pp)
     zero = np.asarray(layout.zero_stage)
     gathers = np.where(zero == 3, m, 1)
     reductions = np.where(zero >= 2, m, 1)
-    return {
+    states = {
+        "gather_forward": gathers,
+        "gather_backward": gathers,
+        "reduce": reductions,
+        "replicate": 1,
+    }
+    found = {
         "tp_forward": passes,
         "tp_backward": passes,
         "tp_beside": passes,
         "cp_forward": passes,
         "cp_backward": passes,
         "pp": m,
-        "gather_forward": gathers,
-        "gather_backward": gathers,
-        "reduce": reductions,
-        "replicate": 1,
+        **states,
     }
+    if ctx.model.moe is not None:
+        with_experts = passes * sum(kind.share for kind in ctx.kinds if kind.experts)
+        exchanges = ("ep_forward", "ep_backward", "etp_forward", "etp_backward")
+        found |= dict.fromkeys(exchanges, with_experts)
+        found |= {f"expert_{name}": times for name, times in states.items()}
+    return found

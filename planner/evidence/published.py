@@ -19,6 +19,14 @@ _Size = Annotated[int, Ge(1), Le(2**31)]
 _NumAccelerators = Annotated[int, Ge(1), Le(2**20)]
 
 
+class UnscorableError(Exception):
+    """A row that cannot be costed; `reason` is the name it is counted under."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class _Fields(Strict):
     model_config = ConfigDict(extra="ignore")
 
@@ -66,6 +74,8 @@ class PublishedRun(_Fields):
     pp: _Size | None
     vp: _Size | None
     dp: _Size | None
+    ep: _Size | None = None
+    etp: _Size | None = None
     zero_stage: ZeroStage | None
     mbs: _Size | None
     gbs: _Size | None

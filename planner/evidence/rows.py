@@ -8,17 +8,18 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Any
 
-from planner.evidence.published import PublishedRun
+from planner.evidence.models import model_of
+from planner.evidence.published import PublishedRun, UnscorableError
 from planner.files import load, names, read, resolve
 from planner.layout import Layout
 from planner.problem.hardware import Accelerator, folded
-from planner.problem.model import Model
 from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology
-from planner.problem.training import Training, TrainingPrecision
+from planner.problem.training import CudaGraphs, Training, TrainingPrecision
 
 RECOMPUTES = {
     "none": "none",
@@ -28,6 +29,13 @@ RECOMPUTES = {
     "selective layer": "alternate",
     "full": "full",
     "full (uniform)": "full",
+    "selective(mla_up_proj)": "mla_up_proj",
+    # the dense layers' MLP, three layers of a DeepSeek
+    "selective(mlp)": "none",
+    "selective(mla_up_proj+mlp)": "mla_up_proj",
+    "selective(act+norm)": "act_norm",
+    "selective(layernorm+moe_act)": "act_norm",
+    "selective(layernorm+moe)": "moe",
 }
 """A row's recompute → a layout's."""
 
@@ -62,16 +70,9 @@ OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
     "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
     "pp": ("p2p",),
+    "ep": ("moe_a2a_overlap",),
 }
 """Axis → a row's flags that say whether its traffic runs beside computation."""
-
-
-class UnscorableError(Exception):
-    """A row that cannot be costed; `reason` is the name it is counted under."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,6 @@ def job_of(run: PublishedRun) -> Job:
     Raises:
         UnscorableError: the row lacks what a prediction needs, or nothing shipped stands for it.
     """
-    if run.moe is not None:
-        raise UnscorableError("moe not costed yet")
     num_accelerators = _known(run.n_gpus, "n_gpus")
     model = model_of(run)
     accelerator = accelerator_of(run)
@@ -124,62 +123,7 @@ def _known(value: int | None, field: str) -> int:
     return value
 
 
-# ---------------------------------------------------------------- model and training
-
-
-def model_of(run: PublishedRun) -> Model:
-    """Return a dense model of the row's dimensions.
-
-    Gated MLPs come with RMSNorm; the others with LayerNorm, and GPT's (by its name) with biases
-    and learned positions. GPTs trained without flash attention used dropout.
-    """
-    if run.gated_mlp is None or run.tied_embeddings is None:
-        raise UnscorableError("model dimensions unknown")
-    dimensions = (
-        run.n_layers, run.hidden, run.ffn_hidden, run.n_heads, run.n_kv_heads, run.vocab,
-        run.seq_len,
-    )  # fmt: skip
-    if None in dimensions:
-        raise UnscorableError("model dimensions unknown")
-    gpt = not run.gated_mlp and "gpt" in run.model_name.casefold()
-    scores_written = (run.attention or "").casefold().startswith("naive")
-    try:
-        return _model(
-            *(size for size in dimensions if size is not None),
-            run.head_dim,
-            gated=run.gated_mlp,
-            tied=run.tied_embeddings,
-            gpt=gpt,
-            dropout=gpt and scores_written,
-        )
-    except ValueError:  # pydantic's, around the model's own checks
-        raise UnscorableError("model dimensions do not divide") from None
-
-
-@cache
-def _model(
-    layers: int, hidden: int, ffn: int, heads: int, key_value_heads: int, vocab: int,
-    sequence: int, head_dim: int | None, *, gated: bool, tied: bool, gpt: bool, dropout: bool,
-) -> Model:  # fmt: skip
-    if not head_dim and hidden % heads:
-        raise ValueError("hidden is not a multiple of heads")
-    return Model(
-        name=f"{layers}x{hidden}",
-        source="published run",
-        num_layers=layers,
-        hidden_size=hidden,
-        ffn_hidden_size=ffn,
-        num_attention_heads=heads,
-        num_key_value_heads=key_value_heads,
-        head_dim=head_dim or hidden // heads,
-        vocab_size=vocab,
-        gated_mlp=gated,
-        tied_embeddings=tied,
-        num_position_embeddings=sequence if gpt else 0,
-        linear_bias=gpt,
-        norm="rmsnorm" if gated else "layernorm",
-        dropout=dropout,
-    )
+# ---------------------------------------------------------------- training
 
 
 def training_of(run: PublishedRun, accelerator: Accelerator) -> Training:
@@ -202,10 +146,39 @@ def training_of(run: PublishedRun, accelerator: Accelerator) -> Training:
         precision=precision,
         optimizer="adam",
         attention=backend,
+        cuda_graphs=_cuda_graphs(run),
+        **_routing(run),
     )
     if training.peak_key not in accelerator.gemm:
         raise UnscorableError(f"no {training.peak_key} matmul figures for {accelerator.name}")
     return training
+
+
+GRAPHS: dict[object, CudaGraphs] = {"full_iteration": "full", "transformer_engine": "partial"}
+"""A preset's implementation of CUDA graphs → how much of a step they hold."""
+
+
+def _cuda_graphs(run: PublishedRun) -> CudaGraphs:
+    """What a preset captures: a whole iteration, parts by Transformer Engine, or nothing."""
+    facts = _preset(run)
+    if any("full_iteration" in str(name) for name in facts.get("helpers", ())):
+        return "full"
+    return GRAPHS.get(facts.get("cuda_graph_impl"), "none")
+
+
+def _preset(run: PublishedRun) -> dict[str, Any]:
+    facts = _flag(run, "preset_facts")
+    return facts if isinstance(facts, dict) else {}
+
+
+BALANCED = ("force-balanced", "fake balanced", "tokendrop", "capacity factor")
+"""In a row's routing: every rank's experts get as many rows as any other's."""
+
+
+def _routing(run: PublishedRun) -> dict[str, Any]:
+    routing = str((run.moe or {}).get("routing", ""))
+    even = run.moe is None or any(word in routing for word in BALANCED)
+    return {"expert_load_variation": 0.0} if even else {}
 
 
 # ---------------------------------------------------------------- hardware
@@ -331,12 +304,19 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         raise UnscorableError("sp unknown")
     zero_stage = _known(run.zero_stage, "zero_stage")
     dp_shard = _shard_group(run, tp * cp, dp) if zero_stage else dp
+    ep = _known(run.ep, "ep") if run.moe else 1
+    etp = (run.etp or 1) if run.moe else 1
+    if tp * cp * dp_shard % (ep * etp):
+        raise UnscorableError("etp·ep does not divide tp·cp·dp")
     return Layout(
         tp=tp,
         cp=cp,
         pp=pp,
         dp_shard=dp_shard,
         dp_replicate=dp // dp_shard,
+        ep=ep,
+        etp=etp,
+        dispatcher=_dispatcher(run, software),
         vp=vp,
         mbs=mbs,
         num_microbatches=_num_microbatches(run, dp, mbs),
@@ -349,7 +329,24 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
 
 
 def _flag(run: PublishedRun, name: str) -> object:
-    return (run.overlap or {}).get(name)
+    """What a row says of a name, itself or through its preset."""
+    found = (run.overlap or {}).get(name)
+    return found if found is not None or name == "preset_facts" else _preset(run).get(name)
+
+
+DISPATCHERS = {
+    "a2a": "alltoall", "deepep": "flex", "hybridep": "flex", "flex": "flex",
+}  # fmt: skip
+"""A row's dispatcher → a layout's."""
+
+
+def _dispatcher(run: PublishedRun, software: Software) -> str:
+    """The dispatcher a row or its preset names, else the software's first."""
+    for name in ("dispatcher", "moe_flex_dispatcher_backend", "moe_token_dispatcher_type"):
+        found = DISPATCHERS.get(str(_flag(run, name)).casefold())
+        if found and (run.ep or 1) > 1:
+            return found
+    return "alltoall"
 
 
 def _num_microbatches(run: PublishedRun, dp: int, mbs: int) -> int:
@@ -382,7 +379,10 @@ def _overlap(run: PublishedRun, software: Software) -> str:
     """Return the software's overlaps, but for axes whose flag the row states."""
     on = []
     for axis, flags in OVERLAP_FLAGS.items():
+        if axis == "ep" and run.moe is None:
+            continue
         stated = [value for name in flags if isinstance(value := _flag(run, name), bool)]
-        if stated[0] if stated else axis in software.overlap:
+        # exchanges with experts overlap only where a preset says so
+        if stated[0] if stated else axis in software.overlap and axis != "ep":
             on.append(axis)
     return "+".join(on) or "none"

@@ -19,10 +19,10 @@ from planner.cost import memory, step
 from planner.cost.context import CostContext
 from planner.errors import InputError, PlannerError, nearest_of
 from planner.evidence.metrics import Candidate, Fits, MemoryErrors, Ranking, TimeErrors, mean
-from planner.evidence.published import PublishedRun
-from planner.evidence.rows import Job, UnscorableError, job_of
+from planner.evidence.published import PublishedRun, UnscorableError
+from planner.evidence.rows import Job, job_of
 from planner.layout import Layout
-from planner.ranks import framework_order, order_splits
+from planner.ranks import order_splits
 
 Half = Literal["fit", "test", "all"]
 Models = Literal["dense", "moe", "all"]
@@ -70,7 +70,7 @@ def predict(job: Job) -> Prediction:
     """Cost a published run's layout in the framework's own rank order."""
     ctx = CostContext.of(job.scenario)
     axes = next(iter(job.scenario.software.orders.values()))
-    splits = order_splits(framework_order(job.layout, axes), job.fill)
+    splits = order_splits(job.layout, axes, job.fill)
     stages, peak = memory.worst_stage(ctx, job.layout)
     return Prediction(
         job=job,

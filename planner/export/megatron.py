@@ -16,10 +16,13 @@ from typing import Any
 
 from planner import __version__
 from planner.errors import ExportError
+from planner.export.megatron_experts import expert_layout_flags, expert_model_flags
+from planner.layout import EXPERT_GRID
 from planner.planfile import Plan
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
+from planner.ranks import order_atoms
 
 TARGET_VERSION = "megatron-core 0.19.2"
 FILE_NAME = "megatron-args.sh"
@@ -43,6 +46,12 @@ PRECISION_FLAGS: Mapping[str, tuple[str, ...]] = {
 RECOMPUTE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "selective": ("--recompute-granularity selective", "--recompute-modules core_attn"),
+    "mla_up_proj": ("--recompute-granularity selective", "--recompute-modules mla_up_proj"),
+    "act": ("--recompute-granularity selective", "--recompute-modules moe_act"),
+    "act_norm": (
+        "--recompute-granularity selective", "--recompute-modules moe_act", "layernorm",
+    ),
+    "moe": ("--recompute-granularity selective", "--recompute-modules moe"),
     "full": (
         "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1",
     ),
@@ -63,10 +72,11 @@ def export_megatron(plan: Plan) -> dict[str, str]:
     sections = {
         "model": _model(scenario.model, scenario.training),
         "batch and precision": _batch(plan.layout, scenario.training),
-        "layout": _layout(plan.layout, scenario.model.num_layers),
+        "layout": _layout(plan.layout, scenario.model),
+        "experts": expert_layout_flags(plan.layout, scenario.model),
         "rank order": _order(plan.rank_order),
         "data parallelism": _data_parallelism(plan.layout),
-        "recompute": _recompute(plan.layout["recompute"]),
+        "recompute": _recompute(plan.layout["recompute"], scenario.model),
     }
     lines = [*_head(plan, scenario), f"{ARRAY}=("]
     for title, flags in sections.items():
@@ -107,15 +117,8 @@ def _line(text: str) -> str:
 
 
 def _model(model: Model, training: Training) -> list[str]:
-    absent = {
-        "mixture of experts": model.moe,
-        "multi-head latent attention": model.mla,
-        "multi-token prediction": model.mtp_layers,
-        "windowed attention": model.sliding_window,
-    }
-    for part, present in absent.items():
-        if present:
-            raise ExportError(f"model {model.name}: {part} is not exported yet; dense models are")
+    if model.sliding_window:
+        raise ExportError(f"model {model.name}: windowed attention is not exported yet")
     flags = [
         f"--num-layers {model.num_layers}",
         f"--hidden-size {model.hidden_size}",
@@ -142,7 +145,7 @@ def _model(model: Model, training: Training) -> list[str]:
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
         "--disable-bias-linear": not model.linear_bias,
     }
-    return flags + [flag for flag, on in switches.items() if on]
+    return flags + [flag for flag, on in switches.items() if on] + expert_model_flags(model)
 
 
 def _batch(layout: Mapping[str, Any], training: Training) -> list[str]:
@@ -156,7 +159,7 @@ def _batch(layout: Mapping[str, Any], training: Training) -> list[str]:
 # ---------------------------------------------------------------- the layout
 
 
-def _layout(layout: Mapping[str, Any], num_layers: int) -> list[str]:
+def _layout(layout: Mapping[str, Any], model: Model) -> list[str]:
     flags = [
         f"--tensor-model-parallel-size {layout['tp']}",
         f"--pipeline-model-parallel-size {layout['pp']}",
@@ -175,7 +178,7 @@ def _layout(layout: Mapping[str, Any], num_layers: int) -> list[str]:
             )
         flags.append("--tp-comm-overlap")
     if layout["pp"] > 1:
-        flags += _stages(layout, num_layers)
+        flags += _stages(layout, model)
     if layout["vp"] > 1 and "pp" not in overlap:
         if layout["pp"] == 2:
             raise ExportError(
@@ -186,25 +189,28 @@ def _layout(layout: Mapping[str, Any], num_layers: int) -> list[str]:
     return flags
 
 
-def _stages(layout: Mapping[str, Any], num_layers: int) -> list[str]:
+def _stages(layout: Mapping[str, Any], model: Model) -> list[str]:
     """How layers are split over stages and virtual stages; nothing for an even 1F1B pipeline."""
-    chunks = chunk_layers(layout, num_layers)
-    if len(set(chunks)) > 1:
-        return [f"--pipeline-model-parallel-layout {pipeline_layout(chunks)}"]
+    chunks = chunk_layers(layout, model.num_layers, model.num_reserved_layers)
+    if len(set(chunks)) > 1 or model.mtp_layers:
+        return [f"--pipeline-model-parallel-layout {pipeline_layout(chunks, model.mtp_layers)}"]
     return [f"--num-layers-per-virtual-pipeline-stage {chunks[0]}"] if layout["vp"] > 1 else []
 
 
-def chunk_layers(layout: Mapping[str, Any], num_layers: int) -> list[int]:
+def chunk_layers(layout: Mapping[str, Any], num_layers: int, reserved: int = 0) -> list[int]:
     """Layers of each of the pp·vp chunks in model order; stage i holds chunks i, i + pp, ….
 
-    The default split gives the remainder, one layer each, to the middle chunks.
+    The default split gives the remainder, one layer each, to the middle chunks, and the last one
+    `reserved` layers fewer where others hold more.
     """
     pp: int = layout["pp"]
     vp: int = layout["vp"]
     given: Sequence[int] | None = layout["stage_layers"]
-    base, extra = divmod(num_layers, pp * vp)
+    kept = reserved if (num_layers + reserved) // (pp * vp) > reserved else 0
+    base, extra = divmod(num_layers + kept, pp * vp)
     start = (pp * vp - extra) // 2
     usual = [base + (start <= chunk < start + extra) for chunk in range(pp * vp)]
+    usual[-1] -= kept
     if given is not None and list(given) != [sum(usual[stage::pp]) for stage in range(pp)]:
         if any(layers % vp for layers in given):
             raise ExportError(
@@ -215,12 +221,12 @@ def chunk_layers(layout: Mapping[str, Any], num_layers: int) -> list[int]:
     return usual
 
 
-def pipeline_layout(chunks: Sequence[int]) -> str:
-    """Megatron's layout text, E embedding, t layer, L loss: 'Et*7|(t*8|)*6t*7L'."""
+def pipeline_layout(chunks: Sequence[int], predictions: int = 0) -> str:
+    """Megatron's layout text, E embedding, t layer, m prediction, L loss: 'Et*7|t*8|t*7mL'."""
     stages = [f"t*{layers}" if layers > 1 else "t" * layers for layers in chunks]
     middle = [(stage, len(list(same))) for stage, same in groupby(stages[1:-1])]
     repeated = (f"({stage}|)*{n}" if n > 2 else f"{stage}|" * n for stage, n in middle)
-    return f"E{stages[0]}|{''.join(repeated)}{stages[-1]}L"
+    return f"E{stages[0]}|{''.join(repeated)}{stages[-1]}{'m' * predictions}L"
 
 
 def _order(order: Iterable[Sequence[Any]]) -> list[str]:
@@ -229,8 +235,12 @@ def _order(order: Iterable[Sequence[Any]]) -> list[str]:
     for atom, factor in order:
         if factor > 1 and (not planned or planned[-1] != atom):
             planned.append(atom)
-    for flags, megatron in ORDERS.items():
-        if planned == [atom for atom in megatron if atom in planned]:
+    beyond_cp = any(atom in ("dp_shard.ep", "dp_shard.etp") for atom in planned)
+    for flags, axes in ORDERS.items():
+        megatron = order_atoms(axes, EXPERT_GRID)
+        # groups of a pipeline must be the same for experts as for the rest
+        split = beyond_cp and axes.index("pp") < axes.index("dp_shard")
+        if planned == [atom for atom in megatron if atom in planned] and not split:
             return list(flags)
     orders = " and ".join("-".join(atoms) for atoms in ORDERS.values())
     raise ExportError(
@@ -258,8 +268,8 @@ def _data_parallelism(layout: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _recompute(kind: str) -> list[str]:
-    if kind not in RECOMPUTE_FLAGS:
+def _recompute(kind: str, model: Model) -> list[str]:
+    if kind not in RECOMPUTE_FLAGS or (kind in ("act", "act_norm") and model.moe is None):
         raise ExportError(
             f"recompute {kind} is not expressible in Megatron; expressible: "
             f"{', '.join(RECOMPUTE_FLAGS)}"

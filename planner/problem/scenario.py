@@ -14,7 +14,14 @@ from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
 from planner.problem.model import Model
 from planner.problem.quantities import Accelerators, Count, Quantity
-from planner.problem.software import ContextParallelKind, Recompute, Schedule, Software, ZeroStage
+from planner.problem.software import (
+    ContextParallelKind,
+    Dispatcher,
+    Recompute,
+    Schedule,
+    Software,
+    ZeroStage,
+)
 from planner.problem.topology import Topology
 from planner.problem.training import Training
 
@@ -46,6 +53,9 @@ class Search(Strict):
     tp: Choices[Count] = None
     cp: Choices[Count] = None
     pp: Choices[Count] = None
+    ep: Choices[Count] = None
+    etp: Choices[Count] = None
+    edp: Choices[Count] = None
     dp: Choices[Count] = None
     dp_shard: Choices[Count] = None
     dp_replicate: Choices[Count] = None
@@ -57,6 +67,7 @@ class Search(Strict):
     sp: Choices[bool] = None
     schedule: Choices[Schedule] = None
     cp_kind: Choices[ContextParallelKind] = None
+    dispatcher: Choices[Dispatcher] = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"

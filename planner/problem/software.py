@@ -20,9 +20,13 @@ OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replic
 Schedule = Literal["1f1b", "interleaved"]
 # selective: the attention core; operators: all but half of the matmul outputs and attention's
 # (torchtitan's per-operator checkpointing); alternate: every second layer whole.
-Recompute = Literal["none", "selective", "operators", "alternate", "full"]
-Overlap = Literal["tp", "dp", "pp"]
+# By module: latent attention's up-projections; activation functions; these and norms; all experts.
+Recompute = Literal[
+    "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
+]
+Overlap = Literal["tp", "dp", "pp", "ep"]
 ContextParallelKind = Literal["ring", "all_gather", "a2a"]
+Dispatcher = Literal["alltoall", "flex", "allgather"]
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
 
@@ -55,6 +59,10 @@ class Software(Strict):
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
     cp_kind: ContextParallelKind
+    # How tokens may travel to experts; none: no experts.
+    dispatchers: tuple[Dispatcher, ...] = ()
+    # Whether one kernel multiplies for all experts of a rank, or one after another.
+    groups_matmuls: bool = False
     gradient_bytes: Bytes
     # Held per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
     logits_bytes: Bytes

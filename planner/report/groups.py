@@ -18,7 +18,10 @@ ABSENT = "–"
 MEANING = {
     "tp": "tensor",
     "cp": "context",
+    "etp": "expert tensor",
+    "ep": "expert",
     "shard": "data, sharded",
+    "edp": "data, of experts",
     "replicate": "data, replicated",
     "pp": "pipeline",
 }

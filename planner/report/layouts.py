@@ -26,7 +26,16 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     data = f"data {d['dp']}"
     if d["dp_replicate"] > 1:
         data += f" ({d['dp_shard']} sharded × {d['dp_replicate']} replicated)"
-    parts = {tensor: d["tp"], context: d["cp"], pipeline: d["pp"], data: d["dp"]}
+    experts = f"expert {d['ep']}" + (f" ({d['dispatcher']})" if d.get("dispatcher") else "")
+    if d["etp"] > 1:
+        experts += f" × expert tensor {d['etp']}"
+    parts = {
+        tensor: d["tp"],
+        context: d["cp"],
+        experts: d["ep"] * d["etp"],
+        pipeline: d["pp"],
+        data: d["dp"],
+    }
     degrees = " · ".join(text for text, degree in parts.items() if degree > 1)
 
     states = d["dp_shard"] * d["cp"]

@@ -73,7 +73,10 @@ def plan_report(plan: Plan) -> RenderableType:
 
 def _head(scenario: Scenario) -> RenderableType:
     training, topology = scenario.training, scenario.topology
-    size = f"{words(scenario.model.num_parameters)} parameters"
+    model = scenario.model
+    size = f"{words(model.num_parameters)} parameters"
+    if model.moe is not None:
+        size += f", {words(model.num_active_parameters)} active"
     return Group(
         Text(
             f"{printable(scenario.model.name)} on {scenario.num_accelerators:,} × "

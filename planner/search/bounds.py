@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.compute import distinct_values
 from planner.cost.context import TierArrays
 from planner.cost.traffic import Price, price
 from planner.search.placement import splits
@@ -34,7 +35,7 @@ def component_minima(
     inner[0] to inner[1] members in one innermost domain. Second, whether there is such a split;
     the costs are zeros where not. Shapes are that of `sizes`.
     """
-    distinct, position = np.unique(sizes, return_inverse=True)
+    distinct, position = distinct_values(sizes)
     rows = [
         _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner) for size in distinct.tolist()
     ]

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
+from planner.problem.model import MoE
 from planner.problem.scenario import Search
 from planner.search.rules import Rule, rules_of
 
@@ -24,6 +27,24 @@ Ints = NDArray[np.int64]
 SEARCH_RULE = "search"
 """Id under which layouts outside the scenario's `search:` restrictions are counted."""
 
+MEMORY_RULE = "memory"
+"""Id under which layouts are counted that do not fit in memory."""
+
+NESTED_RULE = "grids-nest"
+"""Id under which layouts are counted whose expert groups cut across the dense ones. They can be
+evaluated, in a framework's own rank order, but have no placements of their own to search."""
+
+
+BLOCK_ROWS = 1 << 15
+"""Rows costed at once: more would not stay in the processor's caches."""
+
+
+def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDArray[np.float64]:
+    """`formula` of a table, one number a row, computed block by block."""
+    starts = range(0, len(table), BLOCK_ROWS)
+    parts = [formula(table.take(slice(i, i + BLOCK_ROWS))) for i in starts]
+    return np.concatenate([np.zeros(0), *parts])
+
 
 def divisors(number: int) -> list[int]:
     """All divisors, rising."""
@@ -31,12 +52,17 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def layouts(ctx: CostContext, search: Search) -> tuple[LayoutTable, Counter[str]]:
+def layouts(
+    ctx: CostContext, search: Search, prune: bool = True
+) -> tuple[LayoutTable, Counter[str]]:
     """All layouts that keep every rule and restriction, and how many each rule ruled out.
+
+    With `prune`, layouts with experts that cannot fit in memory are left out on the way (and
+    counted), so that there are not many times as many.
 
     Counts are of partial layouts: a rule counts what it stopped at the point it could be judged.
     """
-    growth = _Growth(ctx, search)
+    growth = _Growth(ctx, search, prune)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
     growth.add("cp", lambda row: divisors(n // row[0]), ("tp",))
@@ -60,15 +86,34 @@ def layouts(ctx: CostContext, search: Search) -> tuple[LayoutTable, Counter[str]
     growth.judge("dp_replicate", "dp_shard")
     growth.keep_canonical_zero()
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
-    growth.add(
-        "recompute_index", lambda row: [RECOMPUTE.index(r) for r in ctx.software.recompute], ()
-    )
+    if ctx.model.moe is not None:
+        growth.split_experts(ctx.model.moe)
+    growth.split_recompute()
     kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
     growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
     for name in ctx.software.overlap:
-        growth.set(f"overlap_{name}", np.ones(len(growth.table), dtype=np.int64), restrict=False)
+        able = _overlaps_exchanges(ctx, growth.table) if name == "ep" else True
+        values = np.broadcast_to(able, (len(growth.table),)).astype(np.int64)
+        growth.set(f"overlap_{name}", values, restrict=False)
     growth.finish()
     return growth.table, growth.excluded
+
+
+def _recomputes(ctx: CostContext) -> list[str]:
+    """The software's recompute kinds that mean something for the model.
+
+    Modules are recomputed where experts make them a large part; elsewhere kinds are coarser.
+    """
+    modules = {"mla_up_proj": ctx.model.mla, "act": ctx.model.moe, "act_norm": ctx.model.moe}
+    modules["moe"] = ctx.model.moe
+    return [name for name in ctx.software.recompute if modules.get(name, True) is not None]
+
+
+def _overlaps_exchanges(ctx: CostContext, table: LayoutTable) -> Any:
+    """Rows in which experts' exchanges can run beside another micro-batch's computation."""
+    rerun = np.isin(table.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+    stages = (table.pp == 1) | (table.vp > 1)
+    return stages & ~rerun & (table.ep > 1) & (ctx.model.moe is not None)
 
 
 _DEFAULTS = LayoutTable.from_layouts([Layout()])
@@ -77,12 +122,13 @@ _DEFAULTS = LayoutTable.from_layouts([Layout()])
 class _Growth:
     """A table of partial layouts that grows by one choice at a time."""
 
-    def __init__(self, ctx: CostContext, search: Search) -> None:
+    def __init__(self, ctx: CostContext, search: Search, prune: bool) -> None:
         self.ctx = ctx
         self.search = search
+        self.prune = prune
         self.table = _DEFAULTS
         self.excluded: Counter[str] = Counter()
-        self.pending: list[Rule] = list(rules_of(ctx.software))
+        self.pending: list[Rule] = list(rules_of(ctx.software, ctx.model.moe is not None))
         self.present: set[str] = set()
 
     def add(
@@ -100,6 +146,16 @@ class _Growth:
             known = np.stack([getattr(self.table, d) for d in depends], axis=1)
         else:
             known = np.zeros((len(self.table), 1), dtype=np.int64)
+        self._cross(name, choices, known, restrict)
+
+    def _cross(
+        self,
+        name: str,
+        choices: Callable[[Any], Sequence[int] | range],
+        known: Ints,
+        restrict: bool,
+    ) -> None:
+        """Cross the rows with `choices(what is known of the row)`; known has shape (rows, keys)."""
         keys, position = np.unique(known, axis=0, return_inverse=True)
         options = [np.fromiter(choices(tuple(key.tolist())), np.int64) for key in keys]
         counts = np.array([len(option) for option in options])[position]
@@ -153,6 +209,64 @@ class _Growth:
         ranks = self.ctx.num_accelerators // (table.tp * table.cp * table.pp)
         self.set("dp_replicate", ranks // table.dp_shard)
 
+    def split_experts(self, moe: MoE) -> None:
+        """Cross with the expert-tensor degrees 1 and tp, or those asked for, and expert degrees.
+
+        Frameworks know these two: an unset degree is tp in Megatron, and recipes set 1.
+        What no degrees and no recomputation would make fit is left out before.
+        """
+        t = self.table
+        best = replace(t, ep=np.full(len(t), moe.num_experts), etp=t.tp)
+        self._drop_too_big(best)
+
+        def thinner(row: Any) -> Sequence[int]:
+            wanted = self.search.etp or {1, row[0]}
+            return [d for d in sorted(wanted) if row[0] % d == 0]
+
+        def wider(row: Any) -> Sequence[int]:
+            tp, cp, dp_shard, etp = row
+            return divisors(gcd(moe.num_experts, tp * cp * dp_shard // etp))
+
+        self.add("etp", thinner, ("tp",))
+        self.add("ep", wider, ("tp", "cp", "dp_shard", "etp"))
+        table = self.table
+        inside = table.tp * table.cp * table.dp_shard
+        self.restrict("edp", inside * table.dp_replicate // (table.etp * table.ep))
+        self._keep(np.asarray(grids_nest(self.table)), NESTED_RULE)
+        # the software's first is never slower in this model; others are costed where asked for
+        wanted = self.search.dispatcher or self.ctx.software.dispatchers[:1]
+        codes = [DISPATCHERS.index(name) for name in wanted] or [0]
+        self.add(
+            "dispatcher_index", lambda row: codes if row[0] > 1 else (0,), ("ep",), restrict=False
+        )
+
+    def split_recompute(self) -> None:
+        """Cross with the recompute kinds that can matter.
+
+        With experts there are many, and each only trades time for memory: a layout that fits with
+        none needs no other, for none is fastest.
+        """
+        known = [RECOMPUTE.index(name) for name in _recomputes(self.ctx)]
+        wanted = _allowed(self.search, "recompute_index")
+        kinds = [kind for kind in known if wanted is None or kind in wanted]
+        none = RECOMPUTE.index("none")
+        if self.ctx.model.moe is None or none not in kinds or not len(self.table):
+            self.add("recompute_index", lambda row: known, ())
+            return
+        self._drop_too_big(self.table)
+        limit = memory.limit_bytes(self.ctx, self.search.memory)
+        peak = in_blocks(self.table, lambda part: memory.worst_stage(self.ctx, part)[1])
+        options = {0: kinds, 1: [none]}
+        code = 1 * (peak <= limit)
+        self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
+
+    def _drop_too_big(self, leanest: LayoutTable) -> None:
+        """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""
+        if self.prune:
+            limit = memory.limit_bytes(self.ctx, self.search.memory)
+            least = in_blocks(leanest, lambda part: memory.floor_bytes(self.ctx, part))
+            self._keep(least <= limit, MEMORY_RULE)
+
     def keep_canonical_zero(self) -> None:
         """Where nothing is sharded all stages are the same layout: keep the first."""
         first = min(self.ctx.software.zero_stages)
@@ -174,7 +288,8 @@ class _Growth:
 
 
 def _key(column: str) -> str:
-    return {"recompute_index": "recompute", "cp_kind_index": "cp_kind"}.get(column, column)
+    names = {"recompute_index": "recompute", "cp_kind_index": "cp_kind"}
+    return {**names, "dispatcher_index": "dispatcher"}.get(column, column)
 
 
 def _allowed(search: Search, name: str) -> list[int] | None:

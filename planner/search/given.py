@@ -8,9 +8,9 @@ from math import prod
 from typing import Any
 
 from planner.cost.context import CostContext
-from planner.cost.pipeline import layers_by_stage
+from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout
+from planner.layout import CP_KINDS, DISPATCHERS, OVERLAPS, RECOMPUTE, Layout
 from planner.search.rules import check
 
 INTEGERS = (
@@ -20,9 +20,10 @@ INTEGERS = (
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE,
     "cp_kind": CP_KINDS,
+    "dispatcher": DISPATCHERS,
     "schedule": ("1f1b", "interleaved"),
 }
-KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap", "dispatcher")
+KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
 
 
 def parse_layout(text: str) -> dict[str, str]:
@@ -78,14 +79,16 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
         recompute=values.get("recompute", "none"),
         cp_kind=values.get("cp_kind", software.cp_kind),
-        overlap=values.get("overlap", "+".join(software.overlap) or "none"),
+        overlap=values.get("overlap", default_overlap(ctx, values)),
+        dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
         stage_layers=values.get("stage_layers"),
     )  # fmt: skip
-    _no_experts(layout)
+    if ctx.model.moe is None:
+        _no_experts(layout, values)
     check(ctx, layout)
     _agree(layout, values)
     default = replace(layout, stage_layers=None)
-    split = layers_by_stage(ctx.model.num_layers, default)
+    split = model_layers_by_stage(ctx.model, default)
     return default if layout.stage_layers == tuple(split) else layout
 
 
@@ -106,9 +109,25 @@ def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
     )
 
 
-def _no_experts(layout: Layout) -> None:
-    for key in ("ep", "etp"):
-        if getattr(layout, key) != 1:
+def default_overlap(ctx: CostContext, values: Mapping[str, Any]) -> str:
+    """What the software runs beside computation, as far as the model and layout let it."""
+    excluded = set()
+    stages = values.get("pp", 1) == 1 or values.get("vp", 1) > 1
+    rerun = values.get("recompute", "none") in ("moe", "full")
+    if ctx.model.moe is None or values.get("ep", 1) == 1 or not stages or rerun:
+        excluded.add("ep")
+    return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
+
+
+def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:
+    """The software's first; where no token travels all are the same."""
+    first = next(iter(ctx.software.dispatchers), Layout().dispatcher)
+    return first if values.get("ep", 1) > 1 else Layout().dispatcher
+
+
+def _no_experts(layout: Layout, values: Mapping[str, Any]) -> None:
+    for key in ("ep", "etp", "dispatcher"):
+        if key in values and values[key] != getattr(Layout(), key):
             raise IllegalLayoutError(
                 rule="experts-need-moe",
                 source="definition",
@@ -160,11 +179,9 @@ def _value(key: str, value: Any, path: str) -> Any:
         if not all(str(part).isascii() and str(part).isdecimal() for part in parts):
             raise _wrong(key, value, path, "layers per stage joined by +, such as 10+11+11+10")
         return tuple(int(part) for part in parts)
-    if key == "dispatcher":
-        raise _wrong(key, value, path, "nothing: dispatchers belong to models with experts")
     names = [] if text == "none" else text.split("+")
     if not set(names) <= set(OVERLAPS):
-        raise _wrong(key, value, path, "none, or some of tp, dp, pp joined by +")
+        raise _wrong(key, value, path, f"none, or some of {', '.join(OVERLAPS)} joined by +")
     return "+".join(name for name in OVERLAPS if name in names) or "none"
 
 

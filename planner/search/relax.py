@@ -10,12 +10,12 @@ import numpy as np
 
 from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.cost.pipeline import stages
+from planner.cost.layers import model_stages
 from planner.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.dense import DenseProblem
 from planner.search.enumerate import layouts
 from planner.search.placement import fills
+from planner.search.problem import LayoutProblem
 from planner.search.rows import order_rows
 
 
@@ -35,7 +35,7 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     over = float(peak[i]) - (capacity if peak[i] > capacity else accepted)
     layout = table.row(i)
     worst = int(np.argmax(usage.total[:, i]))
-    stage, _ = stages(ctx.model.num_layers, layout)
+    stage, _ = model_stages(ctx.model, layout)
     terms = {
         f.name: float(np.broadcast_to(getattr(usage, f.name), usage.total.shape)[worst, i])
         for f in fields(usage)
@@ -74,7 +74,7 @@ def _fitting(scenario: Scenario) -> dict[str, Any] | None:
         return None
     _, peak = memory.worst_stage(ctx, table)
     fits = peak <= memory.limit_bytes(ctx, scenario.search.memory)
-    if not _placeable(DenseProblem(ctx, table.take(fits)), scenario.search.orders):
+    if not _placeable(LayoutProblem(ctx, table.take(fits)), scenario.search.orders):
         return None
     return {
         "layouts_that_fit": int(np.count_nonzero(fits)),
@@ -82,7 +82,7 @@ def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     }
 
 
-def _placeable(problem: DenseProblem, orders: str) -> bool:
+def _placeable(problem: LayoutProblem, orders: str) -> bool:
     """Whether some layout has a placement over some fill, in a framework's order where asked."""
     if not problem.num_shapes:
         return False

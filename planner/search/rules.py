@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, Layout, LayoutLike, Numeric
+from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutLike, Numeric
 from planner.problem.software import Software
 
 Predicate = Callable[[CostContext, LayoutLike], Numeric]
@@ -105,6 +105,19 @@ STRUCTURAL = (
         ),
     ),
     Rule(
+        "recompute-module",
+        "recompute mla_up_proj needs latent attention, recompute moe needs experts",
+        "definition",
+        ("recompute",),
+        lambda ctx, x: (
+            (
+                (np.asarray(x.recompute_index) != RECOMPUTE.index("mla_up_proj"))
+                | bool(ctx.model.mla)
+            )
+            & ((np.asarray(x.recompute_index) != RECOMPUTE.index("moe")) | bool(ctx.model.moe))
+        ),
+    ),
+    Rule(
         "chunks-have-layers",
         "every one of the pp·vp chunks has a layer",
         "definition",
@@ -119,6 +132,60 @@ STRUCTURAL = (
         lambda ctx, x: (np.asarray(x.vp) == 1) | (np.asarray(x.pp) > 1),
     ),
 )
+
+EXPERTS = (
+    Rule(
+        "ep-divides-experts",
+        "the number of experts is a multiple of ep",
+        MEGATRON + "; pytorch/torchtitan#4831",
+        ("ep",),
+        lambda ctx, x: ctx.model.moe is None or _divides(x.ep, ctx.model.moe.num_experts),
+    ),
+    Rule(
+        "etp-divides-expert-ffn",
+        "the experts' feed-forward size is a multiple of etp",
+        MEGATRON,
+        ("etp",),
+        lambda ctx, x: (
+            ctx.model.moe is None or _divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
+        ),
+    ),
+    Rule(
+        "experts-fit-ranks",
+        "etp·ep divides tp·cp·dp_shard: experts live on the ranks of one pipeline stage, so at "
+        "least pp·etp·ep accelerators are needed",
+        MEGATRON + "; NVIDIA-NeMo/Megatron-Bridge#6054; pytorch/torchtitan#4831",
+        ("ep", "etp", "tp", "cp", "dp_shard"),
+        lambda ctx, x: _divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
+    ),
+    Rule(
+        "experts-need-sp",
+        "experts under tp > 1 need sequence parallelism",
+        MEGATRON,
+        ("sp", "tp"),
+        lambda ctx, x: (np.asarray(x.tp) == 1) | (np.asarray(x.sp) > 0),
+    ),
+    Rule(
+        "ep-overlap-needs-virtual-stages",
+        "overlapping experts' exchanges with pp > 1 needs virtual stages",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
+        ("overlap", "vp", "pp"),
+        lambda ctx, x: (
+            (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
+        ),
+    ),
+    Rule(
+        "ep-overlap-excludes-moe-recompute",
+        "overlapping experts' exchanges excludes running whole experts again",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
+        ("recompute", "overlap"),
+        lambda ctx, x: (
+            (np.asarray(x.overlap_ep) == 0)
+            | ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+        ),
+    ),
+)
+"""Rules of models with experts, under all software."""
 
 BY_SOFTWARE = (
     Rule(
@@ -218,6 +285,16 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
                 lambda ctx, x: (np.asarray(x.dp_replicate) == 1) | (np.asarray(x.zero_stage) == 0),
             )
         )
+    if not software.dispatchers:
+        rules.append(
+            Rule(
+                "no-expert-parallelism",
+                "the framework has no expert parallelism",
+                where,
+                ("ep", "etp"),
+                lambda ctx, x: (np.asarray(x.ep) == 1) & (np.asarray(x.etp) == 1),
+            )
+        )
     if sp != "optional":
         rules.append(
             Rule(
@@ -233,8 +310,8 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def rules_of(software: Software) -> tuple[Rule, ...]:
-    """All rules that hold under a software profile.
+def rules_of(software: Software, experts: bool = False) -> tuple[Rule, ...]:
+    """All rules that hold under a software profile, for models with experts or without.
 
     Raises:
         InputError: the profile names a rule there is not.
@@ -250,7 +327,9 @@ def rules_of(software: Software) -> tuple[Rule, ...]:
                 allowed=", ".join(known),
                 nearest=nearest_of(name, known),
             )
-    return (*STRUCTURAL, *_profile_rules(software), *(known[name] for name in software.rules))
+    of_experts = EXPERTS if experts else ()
+    chosen = (known[name] for name in software.rules)
+    return (*STRUCTURAL, *of_experts, *_profile_rules(software), *chosen)
 
 
 def check(ctx: CostContext, layout: Layout) -> None:
@@ -259,7 +338,7 @@ def check(ctx: CostContext, layout: Layout) -> None:
     Raises:
         IllegalLayoutError: a rule is broken.
     """
-    for rule in rules_of(ctx.software):
+    for rule in rules_of(ctx.software, ctx.model.moe is not None):
         if not bool(np.all(rule.holds(ctx, layout))):
             key = rule.keys[0]
             raise IllegalLayoutError(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.layout import ATOMS, Layout, LayoutTable
-from planner.search.dense import DenseProblem
+from planner.layout import Layout, LayoutTable
+from planner.search.problem import LayoutProblem
 
 IntArray = NDArray[np.int64]
 
@@ -41,15 +41,16 @@ def swap_costs(
     Never negative, since the least is over every placement. None where both share their tiers, so
     that there is nothing to exchange.
     """
-    problem = DenseProblem(ctx, LayoutTable.from_layouts([layout]))
-    used = [i for i in range(len(ATOMS)) if placement[i].prod() > 1]
+    problem = LayoutProblem(ctx, LayoutTable.from_layouts([layout]))
+    atoms = problem.grid.atoms
+    used = [i for i in range(len(atoms)) if placement[i].prod() > 1]
     pairs = list(combinations(used, 2))
     if not pairs:
         return {}
     moved = np.stack([swapped(placement, a, b) for a, b in pairs])
     seconds = problem.score_rows(np.zeros(len(moved), dtype=np.int64), moved)
     return {
-        (ATOMS[a], ATOMS[b]): None
+        (atoms[a], atoms[b]): None
         if np.array_equal(row, placement)
         else float(step) - least_seconds
         for (a, b), row, step in zip(pairs, moved, seconds, strict=True)

@@ -13,7 +13,7 @@ from planner.advice import LABELS, Action, Explanation
 from planner.advise.explain import explain
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import ATOMS
+from planner.layout import DENSE_GRID
 from planner.planfile import Plan
 from planner.problem.hardware import Accelerator
 from planner.problem.scenario import Scenario
@@ -66,8 +66,8 @@ def changed(name: str, action: Action) -> tuple[Scenario, dict[str, Any]]:
 
 def moves(plan: Plan, action: Action) -> bool:
     assert plan.layout is not None
-    new = [action.layout.get(atom, plan.layout[atom]) for atom in ATOMS]
-    return action.id in REPLACED or new != [plan.layout[atom] for atom in ATOMS]
+    new = [action.layout.get(atom, plan.layout[atom]) for atom in DENSE_GRID.atoms]
+    return action.id in REPLACED or new != [plan.layout[atom] for atom in DENSE_GRID.atoms]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -87,7 +87,7 @@ def check_gain(name: str, action: Action) -> None:
     if not moves(plan, action):  # the ranks stay where they are; the best place is one of its ties
         ctx = CostContext.of(problem)
         assert plan.placement is not None
-        places = tuple(tuple(plan.placement[atom].values()) for atom in ATOMS)
+        places = tuple(tuple(plan.placement[atom].values()) for atom in DENSE_GRID.atoms)
         step = plain_step(ctx, given_layout(ctx, layout), places)
         assert evaluated.step_seconds <= step * (1 + problem.search.tie_fraction) * (1 + 1e-9)
     gain = plan.step_seconds - step

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from planner.cost.compute import (
     RECOMPUTED_SHARES,
+    EndTimes,
     LayerTimes,
     attention_flops,
+    end_times,
     layer_times,
     on_unique,
 )
@@ -41,7 +43,11 @@ HBM = 1e9
 def times(
     ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1, sp: int = 0, kind: int = RING
 ) -> LayerTimes:
-    return layer_times(ctx, tp, cp, mbs, sp, kind)
+    return layer_times(ctx, False, tp, cp, mbs, sp, kind)
+
+
+def ends(ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1) -> EndTimes:
+    return end_times(ctx, tp, cp, mbs)
 
 
 def on_part(train: dict[str, Any] | None = None, toy: Any = None, **changes: Any) -> CostContext:
@@ -69,12 +75,15 @@ def test_matmuls_take_two_flops_a_weight_and_token_and_twice_that_backwards() ->
 @pytest.mark.parametrize(("tp", "cp", "sp"), [(4, 1, 0), (1, 4, 0), (2, 2, 1)])
 def test_tensor_and_context_parallelism_share_matmuls(tp: int, cp: int, sp: int) -> None:
     whole, cut = times(context()), times(context(), tp, cp, sp=sp)
-    for name in ("gemm_forward", "gemm_backward", "head_forward", "head_backward"):
+    for name in ("gemm_forward", "gemm_backward"):
         assert getattr(cut, name) == pytest.approx(getattr(whole, name) / (tp * cp), rel=1e-12)
+    head, part = ends(context()), ends(context(), tp, cp)
+    for name in ("head_forward", "head_backward"):
+        assert getattr(part, name) == pytest.approx(getattr(head, name) / (tp * cp), rel=1e-12)
 
 
 def test_head_multiplies_every_token_by_the_vocabulary() -> None:
-    found = times(context(), mbs=2)
+    found = ends(context(), mbs=2)
     assert found.head_forward == pytest.approx(2 * 2 * 64 * 32 * 64 / PEAK, rel=1e-12)
     assert found.head_backward == pytest.approx(2 * found.head_forward, rel=1e-12)
 
@@ -90,23 +99,25 @@ def test_low_precision_speeds_up_the_layers_matmuls_alone() -> None:
     slow, fast = (times(context(training=training(precision=p))) for p in ("bf16", "fp8"))
     assert fast.gemm_forward == pytest.approx(slow.gemm_forward / 2, rel=1e-12)
     assert fast.gemm_backward == pytest.approx(slow.gemm_backward / 2, rel=1e-12)
-    assert fast.head_forward == pytest.approx(slow.head_forward, rel=1e-12)
+    heads = [ends(context(training=training(precision=p))) for p in ("bf16", "fp8")]
+    assert heads[1].head_forward == pytest.approx(heads[0].head_forward, rel=1e-12)
     assert fast.attention_forward == pytest.approx(slow.attention_forward, rel=1e-12)
 
 
 def test_sustained_clock_slows_matmuls_and_attention() -> None:
     full, half = times(context()), times(on_part(sustained_fraction=0.5))
-    for name in ("gemm_forward", "head_backward", "attention_forward", "attention_backward"):
+    for name in ("gemm_forward", "attention_forward", "attention_backward"):
         assert getattr(half, name) == pytest.approx(2 * getattr(full, name), rel=1e-12)
+    head = ends(on_part(sustained_fraction=0.5)).head_backward
+    assert head == pytest.approx(2 * ends(context()).head_backward, rel=1e-12)
 
 
 def test_matmul_losses_are_those_of_the_precision_s_kernels() -> None:
     lossy = {"bf16": gemm(), "fp8": gemm(efficiency=0.5)}
-    ideal, found = (
-        times(on_part({"precision": "fp8"}, **changes)) for changes in ({}, {"gemm": lossy})
-    )
-    assert found.gemm_forward == pytest.approx(2 * ideal.gemm_forward, rel=1e-12)
-    assert found.head_forward == pytest.approx(ideal.head_forward, rel=1e-12)
+    ideal, found = (on_part({"precision": "fp8"}, **parts) for parts in ({}, {"gemm": lossy}))
+    whole, half = times(ideal), times(found)
+    assert half.gemm_forward == pytest.approx(2 * whole.gemm_forward, rel=1e-12)
+    assert ends(found).head_forward == pytest.approx(ends(ideal).head_forward, rel=1e-12)
 
 
 def test_matmul_without_flops_waits_for_its_operands() -> None:
@@ -163,10 +174,14 @@ def test_short_blocks_run_below_the_share() -> None:
 
 
 def test_memory_bound_kernels_follow_tokens_and_hbm() -> None:
-    once, tripled = times(slow_hbm()), times(slow_hbm(), mbs=3)
-    for name in ("memory_forward", "memory_backward", "loss", "embedding"):
-        assert getattr(once, name) > 0
-        assert getattr(tripled, name) == pytest.approx(3 * getattr(once, name), rel=1e-12)
+    for part, names in (
+        (times, ("memory_forward", "memory_backward")),
+        (ends, ("loss", "embedding")),
+    ):
+        once, tripled = part(slow_hbm()), part(slow_hbm(), mbs=3)
+        for name in names:
+            assert getattr(once, name) > 0
+            assert getattr(tripled, name) == pytest.approx(3 * getattr(once, name), rel=1e-12)
 
 
 def test_memory_bound_kernels_see_a_layer_s_activations_several_times() -> None:
@@ -208,11 +223,11 @@ def test_low_precision_is_paid_for_in_conversions() -> None:
 def test_overhead_is_paid_for_each_kernel() -> None:
     start = 1e-3
     late = {"bf16": gemm(overhead_seconds=start), "fp8": gemm()}
-    found, ideal = times(on_part(gemm=late)), times(context())
-    added = {
-        f.name: (getattr(found, f.name) - getattr(ideal, f.name)) / start
-        for f in fields(LayerTimes)
-    }
+    added = {}
+    for part, kind in ((times, LayerTimes), (ends, EndTimes)):
+        found, ideal = part(on_part(gemm=late)), part(context())
+        for f in fields(kind):
+            added[f.name] = (getattr(found, f.name) - getattr(ideal, f.name)) / start
     assert added["gemm_forward"] == pytest.approx(4)
     assert added["gemm_backward"] == pytest.approx(8)
     assert added["head_forward"] == pytest.approx(1)
@@ -225,18 +240,27 @@ def test_overhead_is_paid_for_each_kernel() -> None:
 
 
 def shares(kind: str) -> list[float]:
-    """Share of the forward pass run again: matmuls, attention core, memory-bound, collectives."""
+    """Share of the forward pass run again: matmuls, attention core, memory-bound, collectives,
+    experts, latent attention's up-projections alone."""
     return [float(share) for share in RECOMPUTED_SHARES[:, RECOMPUTE.index(kind)]]
 
 
 def test_recomputed_shares() -> None:
-    assert shares("none") == [0, 0, 0, 0]
-    assert shares("selective") == [0, 1, 0, 0]
-    assert shares("full") == [1, 1, 1, 1]
-    assert shares("alternate") == [0.5] * 4
-    matmuls, core, elementwise, collectives = shares("operators")
+    assert shares("none") == [0, 0, 0, 0, 0, 0]
+    assert shares("selective") == [0, 1, 0, 0, 0, 0]
+    # up-projections are among the matmuls: what is whole is not run again twice
+    assert shares("full") == [1, 1, 1, 1, 1, 0]
+    assert shares("alternate") == [0.5, 0.5, 0.5, 0.5, 0.5, 0]
+    matmuls, core, elementwise, collectives, experts, ups = shares("operators")
     assert (matmuls, core, elementwise) == (0.5, 0.0, 1.0)
-    assert 0 <= collectives <= 1
+    assert 0 <= collectives <= 1 and experts == ups == 0.0
+    assert shares("moe") == [0, 0, 0, 0, 1, 0]
+    assert shares("mla_up_proj") == [0, 0, 0, 0, 0, 1]
+    # of the memory-bound kernels the activation is some, with the norms some more
+    act, act_norm = shares("act"), shares("act_norm")
+    assert 0 < act[2] < act_norm[2] < 1
+    assert sum(act) == act[2] and sum(act_norm) == act_norm[2]
+    assert RECOMPUTED_SHARES.shape == (6, len(RECOMPUTE))
 
 
 # ---------------------------------------------------------------- tables
@@ -257,9 +281,9 @@ keys = st.tuples(
 def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int, ...]]) -> None:
     ctx = LOSSY[backend, precision]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    table = on_unique(lambda *unique: layer_times(ctx, *unique), *columns)
+    table = on_unique(lambda *unique: layer_times(ctx, False, *unique), *columns)
     for i, row in enumerate(rows):
-        one = layer_times(ctx, *row)
+        one = layer_times(ctx, False, *row)
         for f in fields(LayerTimes):
             column = getattr(table, f.name)
             assert column.shape == (len(rows),) and column.dtype == np.float64

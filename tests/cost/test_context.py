@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from planner.cost.context import CostContext, TierArrays, attention_backend
-from planner.errors import InputError, UnsupportedError
-from planner.problem.model import MoE
+from planner.cost.context import TierArrays, attended_share, attention_backend
+from planner.errors import InputError
+from planner.problem.model import MLA, MoE
 from tests.scenarios import (
     PEAK,
     accelerator,
@@ -17,10 +19,11 @@ from tests.scenarios import (
     figure,
     gemm,
     model,
-    scenario,
     topology,
     training,
 )
+
+EXPERTS = MoE(num_experts=8, top_k=2, expert_ffn_hidden_size=64)
 
 
 def test_tiers_are_rates_times_achieved_shares() -> None:
@@ -94,8 +97,9 @@ def test_hbm_is_what_streaming_kernels_achieve() -> None:
 
 def test_key_value_heads_are_copied_to_ranks_beyond_them() -> None:
     ctx = context(model=model(num_key_value_heads=2))
-    assert [int(ctx.key_value_size(tp)) for tp in (1, 2, 4)] == [16, 16, 32]
-    assert ctx.key_value_size(np.array([1, 4])).tolist() == [16, 32]
+    # keys and values together
+    assert [int(ctx.keys_values_size(tp)) for tp in (1, 2, 4)] == [32, 32, 64]
+    assert ctx.keys_values_size(np.array([1, 4])).tolist() == [32, 64]
     assert ctx.query_size == 32
 
 
@@ -120,7 +124,48 @@ def test_attention_the_part_lacks() -> None:
     assert "flash" in (caught.value.allowed or "")
 
 
-def test_experts_are_refused_until_they_are_costed() -> None:
-    experts = MoE(num_experts=8, top_k=2, expert_ffn_hidden_size=64)
-    with pytest.raises(UnsupportedError, match="moe"):
-        CostContext.of(scenario(model=model(moe=experts)))
+def test_latent_attention_has_heads_of_its_own_sizes() -> None:
+    """4 heads: queries and keys of 8 + 4, values and outputs of 6; no heads to replicate."""
+    latent = MLA(kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6)
+    ctx = context(model=model(mla=latent))
+    assert (ctx.query_size, ctx.output_size) == (4 * 12, 4 * 6)
+    assert [int(ctx.keys_values_size(tp)) for tp in (1, 4)] == [4 * (12 + 6)] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, [(False, 1.0)]),
+        ({"moe": EXPERTS}, [(True, 1.0)]),
+        ({"moe": EXPERTS.replace(num_dense_layers=2)}, [(False, 2 / 8), (True, 6 / 8)]),
+        # of six layers after two, every third one
+        (
+            {"moe": EXPERTS.replace(num_dense_layers=2, layer_period=3)},
+            [(False, 6 / 8), (True, 2 / 8)],
+        ),
+        # prediction layers are like the last ones
+        (
+            {"moe": EXPERTS.replace(num_dense_layers=2), "mtp_layers": 2},
+            [(False, 0.2), (True, 0.8)],
+        ),
+        ({"mtp_layers": 2}, [(False, 1.0)]),
+    ],
+)
+def test_kinds_of_layers(changes: dict[str, Any], kinds: list[tuple[bool, float]]) -> None:
+    found = context(model=model(**changes)).kinds
+    assert [(kind.experts, kind.share) for kind in found] == [
+        (experts, pytest.approx(share)) for experts, share in kinds
+    ]
+
+
+@pytest.mark.parametrize("windowed", [None, 0, 3, 8])
+@pytest.mark.parametrize("window", [1, 2, 16, 64, 1000])
+def test_attended_share_counts_scores_under_the_window(window: int, windowed: int | None) -> None:
+    """Counted query by query, each seeing itself by half."""
+    toy = model(sliding_window=window, num_windowed_layers=windowed)
+    seen = sum(min(query + 0.5, window) for query in range(64))
+    causal = sum(query + 0.5 for query in range(64))
+    layers = 8 if windowed is None else windowed
+    expected = (layers * seen + (8 - layers) * causal) / (8 * causal)
+    assert attended_share(toy, 64) == pytest.approx(expected, rel=1e-12)
+    assert attended_share(model(), 64) == 1.0

@@ -16,10 +16,12 @@ from planner.cost.flops import (
     model_flops,
     tokens_per_step,
 )
+from planner.evidence.models import model_of
 from planner.evidence.published import read_run
-from planner.evidence.rows import model_of
-from planner.files import data_root
+from planner.files import data_root, load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
+from planner.problem.model import Model
+from tests.expert_scenarios import LATENT, shipped_context, sparse_context, sparse_model
 from tests.scenarios import BACKENDS, context, model, training
 
 
@@ -75,7 +77,7 @@ def test_attention_grows_with_the_square_of_the_sequence() -> None:
 def published() -> list[dict[str, Any]]:
     path = data_root() / "scenarios" / "published" / "measured_runs.jsonl"
     rows = map(json.loads, path.read_text("utf-8").splitlines())
-    return [row for row in rows if not row["moe"] and row["std"].get("flops_per_token_causal")]
+    return [row for row in rows if row["std"].get("flops_per_token_causal")]
 
 
 def test_published_flops_per_token() -> None:
@@ -89,8 +91,54 @@ def test_published_flops_per_token() -> None:
         found = 3 * sum(forward_flops_per_token(ctx))
         assert found == pytest.approx(row["std"]["flops_per_token_causal"], rel=0.01), row["id"]
         seen[row["model_name"].casefold()] = found
-    assert len(seen) >= 20
+    assert len(seen) >= 30
     assert {"llama3_8b", "llama3.1_405b", "gpt3-175b", "llama2-70b", "mpt-7b"} <= set(seen)
+    assert {"deepseekv3", "qwen3_235b_a22b", "qwen3_30b_a3b", "kimi k2", "gpt-oss 120b"} <= set(
+        seen
+    )
+
+
+def test_deepseek_v3_by_hand() -> None:
+    """Two FLOPs a token and weight of the matrices it meets (arXiv 2412.19437, section 4.2).
+
+    61 layers and a prediction layer, three of them dense, nine experts of the others; the head
+    twice; scores of 128 heads of 192 and values of 128, the causal half.
+    """
+    h, heads = 7168, 128
+    attention = h * 1536 + 1536 * heads * 192 + h * 576 + 512 * heads * 256 + heads * 128 * h
+    dense = attention + 3 * h * 18432
+    sparse = attention + 9 * 3 * h * 2048 + h * 256
+    layers, cores, head = forward_flops_per_token(shipped_context("deepseek-v3"))
+    assert layers == pytest.approx(2 * (3 * dense + 59 * sparse + 2 * h * h), rel=1e-12)
+    assert cores == pytest.approx(62 * 4096 * heads * (192 + 128), rel=1e-12)
+    assert head == 2 * 2 * h * 129280
+    # all but embeddings, norms and the prediction layer: twice the active parameters
+    main = layers + head / 2 - 2 * (sparse + 2 * h * h)
+    model_ = load("deepseek-v3", "model", Model)
+    active = model_.num_active_parameters - model_.num_embedding_parameters
+    assert main == pytest.approx(2 * active, rel=1e-4)
+
+
+def test_windows_cut_attention_alone() -> None:
+    """Half of the layers see 16 of 64 tokens: 64·16 − 16²/2 scores of 64²/2."""
+    whole = forward_flops_per_token(context())
+    some = forward_flops_per_token(context(model=model(sliding_window=16, num_windowed_layers=4)))
+    assert (some[0], some[2]) == (whole[0], whole[2])
+    assert some[1] == pytest.approx(whole[1] * (1 + (64 * 16 - 128) / 2048) / 2)
+
+
+@pytest.mark.parametrize("recompute", ["moe", "mla_up_proj", "act", "act_norm", "full"])
+def test_recomputed_modules_by_hand(recompute: str) -> None:
+    """Of a layer: two experts of 2·32·64, up-projections of 24·4·12 and 16·4·14, or all of it."""
+    ctx = sparse_context(toy=sparse_model(mla=LATENT))
+    again = {
+        "moe": 2 * 2 * 32 * 64, "mla_up_proj": 24 * 4 * 12 + 16 * 4 * (8 + 6), "act": 0,
+        "act_norm": 0,
+    }  # fmt: skip
+    none, more = (float(executed_flops(ctx, Layout(recompute=k))) for k in ("none", recompute))
+    layers, attention, _ = forward_flops_per_token(ctx)
+    expected = layers + attention if recompute == "full" else 2 * 8 * again[recompute]
+    assert more - none == pytest.approx(8 * 64 * expected, rel=1e-9, abs=1e-6 * none)
 
 
 # ---------------------------------------------------------------- executed

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.memory import (
     VERDICTS,
     StageMemory,
-    activation_bytes,
-    layer_parameters,
     stage_memory,
     stage_parameters,
     verdict_index,
@@ -48,7 +47,15 @@ def terms(ctx: CostContext, layout: Layout, stage: int = 0, layers: int = 8) -> 
 def parameters(ctx: CostContext, layout: Layout, layers: list[int]) -> list[float]:
     """Parameters of one rank of every stage."""
     found = stage_parameters(ctx, layout, np.arange(layout.pp), np.array(layers))
-    return [float(count) for count in found]
+    return [float(count) for count in np.broadcast_to(found.dense, (layout.pp,))]
+
+
+def activation_bytes(ctx: CostContext, layout: Layout) -> float:
+    return float(memory.activation_bytes(ctx, layout, experts=False))
+
+
+def layer_parameters(ctx: CostContext, tp: int) -> float:
+    return float(memory.layer_parameters(ctx, tp, experts=False))
 
 
 # ---------------------------------------------------------------- parameters
@@ -98,7 +105,7 @@ def test_tensor_parallelism_cuts_matrices() -> None:
 def test_key_value_heads_are_copied_beyond_their_number() -> None:
     """One KV head over tp 4: each rank holds a whole one."""
     ctx = context(model=model(num_key_value_heads=1))
-    assert float(layer_parameters(ctx, 4)) - float(layer_parameters(ctx, 1)) == 2 * 32 * 8 * 3
+    assert layer_parameters(ctx, 4) - layer_parameters(ctx, 1) == 2 * 32 * 8 * 3
 
 
 # ---------------------------------------------------------------- states
@@ -122,7 +129,7 @@ def test_zero_shards_states_over_cp_and_dp_shard(
 
 def test_zero_3_holds_a_layer_or_two_whole_and_the_rest_in_shards() -> None:
     layout, ctx = Layout(cp=2, dp_shard=4, zero_stage=3), context()
-    one_layer = float(layer_parameters(ctx, 1))
+    one_layer = layer_parameters(ctx, 1)
     states = ("parameters", "gradients", "optimizer")
     few, many = (
         sum(terms(ctx, layout, layers=count)[name] for name in states) for count in (10, 110)
@@ -175,13 +182,13 @@ def test_activations_of_a_layer_as_published(
     layout: Layout, per_sbh: float, per_score: float
 ) -> None:
     """Korthikanti et al. 2022, table 2; up to a softmax statistic of 4 bytes a head and token."""
-    found = float(activation_bytes(gpt("fused-softmax"), replace(layout, mbs=B)))
+    found = activation_bytes(gpt("fused-softmax"), replace(layout, mbs=B))
     table = S * B * H * per_sbh + A * S * S * B * per_score
     assert table <= found <= table + 4 * A * S * B
 
 
 def test_flash_attention_keeps_no_scores() -> None:
-    found = float(activation_bytes(gpt("flash"), Layout(mbs=B)))
+    found = activation_bytes(gpt("flash"), Layout(mbs=B))
     assert found == pytest.approx(S * B * H * 34, rel=0.01)
 
 
@@ -197,16 +204,15 @@ def test_flash_attention_keeps_no_scores() -> None:
     ],
 )
 def test_scores_that_are_written_are_kept(backend: str, dropout: bool, per_score: int) -> None:
-    scores = float(activation_bytes(gpt(backend, dropout=dropout), Layout())) - float(
-        activation_bytes(gpt("flash", dropout=dropout), Layout())
-    )
+    kept = (activation_bytes(gpt(name, dropout=dropout), Layout()) for name in (backend, "flash"))
+    scores = next(kept) - next(kept)
     assert scores == pytest.approx(per_score * A * S * S, rel=0.01)
 
 
 def test_gated_mlp_and_fewer_key_value_heads_by_hand() -> None:
     """Per token: norms' and blocks' inputs 4·2h, Q K V and output 2(2q + 2kv), MLP 2(2f + f)."""
     ctx = gpt("flash", gated_mlp=True, num_key_value_heads=1, dropout=False, norm="rmsnorm")
-    found = float(activation_bytes(ctx, Layout()))
+    found = activation_bytes(ctx, Layout())
     by_hand = S * (8 * H + 2 * (2 * H + 2 * H / 4) + 2 * 3 * 4 * H)
     assert by_hand <= found <= by_hand + 4 * A * S
 
@@ -214,10 +220,8 @@ def test_gated_mlp_and_fewer_key_value_heads_by_hand() -> None:
 def test_eager_software_keeps_what_others_fuse() -> None:
     """The gate's activation, and queries and keys before rotation: f + q + kv elements a token."""
     changes = {"gated_mlp": True, "num_key_value_heads": 1}
-    fused, eager = (
-        float(activation_bytes(replace(gpt("flash", **changes), software=framework), Layout()))
-        for framework in (software(), software(keeps_every_output=True))
-    )
+    ctx, profile = gpt("flash", **changes), software(keeps_every_output=True)
+    fused, eager = (activation_bytes(c, Layout()) for c in (ctx, replace(ctx, software=profile)))
     assert eager - fused == S * 2 * (4 * H + H + H / 4)
 
 
@@ -225,30 +229,27 @@ def test_low_precision_keeps_matmul_inputs_as_cast() -> None:
     """Inputs of the two blocks and of the last matmul in one byte instead of two."""
     ctx = gpt("flash")
     low = replace(ctx, matmul_bytes=1.0)
-    saved = float(activation_bytes(ctx, Layout())) - float(activation_bytes(low, Layout()))
+    saved = activation_bytes(ctx, Layout()) - activation_bytes(low, Layout())
     assert saved == S * (2 * H + 4 * H)
 
 
 @pytest.mark.parametrize("recompute", RECOMPUTE)
 def test_context_parallelism_cuts_activations(recompute: str) -> None:
-    whole, half = (
-        float(activation_bytes(gpt("flash"), Layout(cp=cp, recompute=recompute))) for cp in (1, 2)
-    )
-    assert half == whole / 2
+    halves = [activation_bytes(gpt("flash"), Layout(cp=n, recompute=recompute)) for n in (1, 2)]
+    assert halves[1] == halves[0] / 2
 
 
 def test_alternate_is_half_of_all_and_half_of_none() -> None:
     kinds = ("none", "full", "alternate")
-    none, full, half = (
-        float(activation_bytes(gpt("fused-softmax"), Layout(recompute=kind))) for kind in kinds
-    )
+    ctx = gpt("fused-softmax")
+    none, full, half = (activation_bytes(ctx, Layout(recompute=kind)) for kind in kinds)
     assert half == (none + full) / 2
 
 
 @given(layouts(), st.sampled_from(BACKENDS))
 def test_recompute_keeps_less(layout: Layout, backend: str) -> None:
     kept = {
-        kind: float(activation_bytes(LOSSY[backend, "bf16"], replace(layout, recompute=kind)))
+        kind: activation_bytes(LOSSY[backend, "bf16"], replace(layout, recompute=kind))
         for kind in RECOMPUTE
     }
     assert kept["none"] >= kept["selective"] >= kept["full"]
@@ -266,7 +267,7 @@ def test_a_recomputed_layer_is_whole_while_it_runs() -> None:
 
 def test_activations_are_held_once_for_each_micro_batch_in_flight() -> None:
     layout = Layout(pp=4, num_microbatches=16)
-    per_layer = float(activation_bytes(gpt("flash"), layout))
+    per_layer = activation_bytes(gpt("flash"), layout)
     held = [terms(gpt("flash"), layout, stage, layers=2)["activations"] for stage in range(4)]
     assert held == pytest.approx([2 * per_layer * count for count in (4, 3, 2, 1)])
 
@@ -347,7 +348,7 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
     assert peaks[1:3] == pytest.approx([peaks[0]] * 2, rel=0.04)
     assert states == pytest.approx([states[0]] * 4, rel=1e-12)
     # 16 bytes of 405.9e9/64 parameters over 8 ranks, and at most two layers' gradients at work
-    at_work = 2 * 2 * float(layer_parameters(ctx, 8)) / 8
+    at_work = 2 * 2 * layer_parameters(ctx, 8) / 8
     assert 11.75 * 2**30 <= states[0] <= 11.85 * 2**30 + at_work
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.overlap import beyond, chunked
+from planner.cost.overlap import EXCHANGE_SHARE, beside, beyond, chunked
 
 seconds = st.floats(0.0, 1e3)
 
@@ -64,3 +64,27 @@ def test_arrays_are_taken_element_by_element() -> None:
     chunks, budget = np.array([4, 4, 1]), np.array([100.0, 100.0, 0.0])
     assert chunked(busy, 0.0, chunks, budget, enabled).tolist() == [2.0, 8.0, 1.0]
     assert beyond(busy, budget).tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("busy", "budget", "exposed"),
+    [
+        (3.0, 0.0, 3.0),  # nothing to run beside
+        (3.0, 10.0, 3.0 * EXCHANGE_SHARE),  # all of it, for the multiprocessors it takes
+        (3.0, 2.0, 1.0 + 2.0 * EXCHANGE_SHARE),
+        (0.0, 2.0, 0.0),
+    ],
+)
+def test_beside_other_work_by_hand(busy: float, budget: float, exposed: float) -> None:
+    assert float(beside(busy, budget)) == pytest.approx(exposed)
+
+
+@given(seconds, seconds, seconds)
+def test_beside_never_falls_with_traffic_nor_rises_with_work(
+    busy: float, budget: float, more: float
+) -> None:
+    base = float(beside(busy, budget))
+    rounding = 1e-12 * (busy + budget + more)
+    assert float(beside(busy + more, budget)) >= base - rounding
+    assert float(beside(busy, budget + more)) <= base + rounding
+    assert EXCHANGE_SHARE * busy - rounding <= base <= busy + rounding

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.compute import layer_times
+from planner.cost.compute import end_times, layer_times
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, model_flops
 from planner.cost.pipeline import default_stage_layers
 from planner.cost.step import StepTime, evaluate, shape_costs
-from planner.layout import CP_KINDS, GROUPS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
 from tests.cost.schedules import seconds as played_out
 from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
@@ -67,7 +67,7 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
     """A vocabulary of one token leaves the last stage with next to no head."""
     ctx = silent(model=model(vocab_size=1))
     layout = Layout(pp=4, vp=vp, num_microbatches=8)
-    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
     forward = float(layer.gemm_forward + layer.attention_forward) * 8 / (4 * vp)
     backward = float(layer.gemm_backward + layer.attention_backward) * 8 / (4 * vp)
     expected = played_out(4, vp, 8, [forward] * 4 * vp, [backward] * 4 * vp)
@@ -77,11 +77,12 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
 def test_slowest_stage_sets_the_pace() -> None:
     """10 layers on 4 stages: 2 and the head against 3; the bubble is of mean slots."""
     ctx = silent(model=model(num_layers=10))
-    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
     work = [layer.gemm_forward, layer.gemm_backward]
     cores = [layer.attention_forward, layer.attention_backward]
     slot = float(sum(work) + sum(cores))
-    head = float(layer.head_forward + layer.head_backward)
+    ends = end_times(ctx, 1, 1, 1)
+    head = float(ends.head_forward + ends.head_backward)
     found = spent(ctx, Layout(pp=4, num_microbatches=6))
     mean = (10 * slot + head) / 4
     assert found["stage_imbalance"] == pytest.approx(6 * (max(3 * slot, 2 * slot + head) - mean))
@@ -96,7 +97,7 @@ def test_named_stages_are_costed_as_they_are() -> None:
     named = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(4, 4)))
     lopsided = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(1, 7)))
     assert named == pytest.approx(even)
-    layer = layer_times(ctx, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
     slot = float(layer.gemm_forward + layer.gemm_backward)
     slot += float(layer.attention_forward + layer.attention_backward)
     assert lopsided["stage_imbalance"] - even["stage_imbalance"] == pytest.approx(6 * 3 * slot)
@@ -113,7 +114,7 @@ def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
     """Rates at which a ring's block takes longer, or less long, than the work beside it."""
     layout = Layout(cp=4, dp_shard=1, zero_stage=0, num_microbatches=2)
     ctx = silent()
-    layer = layer_times(ctx, 1, 4, 1, 0, 0)
+    layer = layer_times(ctx, False, 1, 4, 1, 0, 0)
     work = 0.75 * float(layer.attention_forward), 0.75 * float(layer.attention_backward)
     num_bytes = 0.75 * 2 * 64 * 32 * 2
     slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
@@ -138,10 +139,10 @@ def test_boundary_sends_wait_or_partly_hide() -> None:
 
 def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first_forward() -> None:
     layout = Layout(dp_shard=4, num_microbatches=8)
-    layer = layer_times(silent(), 1, 1, 1, 0, 0)
+    layer = layer_times(silent(), False, 1, 1, 1, 0, 0)
     forward = 8 * float(layer.gemm_forward + layer.attention_forward)
     backward = 8 * float(layer.gemm_backward + layer.attention_backward)
-    count = float(shape_costs(silent(), layout).parameters)
+    count = float(shape_costs(silent(), layout).parameters.dense)
     rate = 0.75 * 2 * count / forward  # gathering takes one forward pass
     links = uniform_topology(bytes_per_second=rate)
     ctx = context(topology=links, software=software({"dp_overlap_fraction": 0.5}))
@@ -186,7 +187,7 @@ def test_optimizer_streams_a_rank_s_own_states() -> None:
     ctx = context(topology=unlimited_topology().replace(accelerator=part))
     layout = Layout(dp_shard=4, cp=2)
     by_zero = [spent(ctx, replace(layout, zero_stage=z))["optimizer"] for z in range(4)]
-    count = float(shape_costs(ctx, layout).parameters)
+    count = float(shape_costs(ctx, layout).parameters.dense)
     # gradient in, master and two moments in and out, weight out: 4 + 24 + 2 at the least
     assert by_zero[0] * 1e6 >= 30 * count
     assert by_zero[2] == by_zero[3] == pytest.approx(by_zero[0] / 8)
@@ -209,7 +210,7 @@ def test_table_equals_numbers(rows: list[Any], kind: tuple[str, str]) -> None:
     table = LayoutTable.from_layouts([layout for layout, _ in rows])
     splits = {
         name: [np.array(tier) for tier in zip(*(split[name] for _, split in rows), strict=True)]
-        for name in GROUPS
+        for name in DENSE_GRID.groups
     }
     found = evaluate(ctx, table, splits)
     for i, (layout, split) in enumerate(rows):
@@ -238,7 +239,7 @@ def test_table_equals_numbers_where_integers_would_overflow() -> None:
         near = [innermost_splits(row) for row in rows]
         splits = {
             name: [np.array(tier) for tier in zip(*(split[name] for split in near), strict=True)]
-            for name in GROUPS
+            for name in DENSE_GRID.groups
         }
         found = evaluate(ctx, LayoutTable.from_layouts(rows), splits)
         for i, row in enumerate(rows):

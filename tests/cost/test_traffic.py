@@ -9,7 +9,15 @@ import pytest
 from planner.cost import collectives
 from planner.cost.context import CostContext
 from planner.cost.step import shape_costs
-from planner.cost.traffic import Channel, Part, channel_costs, channels, occurrences, price
+from planner.cost.traffic import (
+    Channel,
+    Parameters,
+    Part,
+    channel_costs,
+    channels,
+    occurrences,
+    price,
+)
 from planner.layout import Layout
 from tests.oracles import innermost_splits
 from tests.scenarios import context, fabric, model, software, topology
@@ -126,7 +134,7 @@ def test_sequence_parallelism_sends_a_shard_over_the_boundary() -> None:
 
 
 def parameters(ctx: CostContext, layout: Layout) -> float:
-    return float(shape_costs(ctx, layout).parameters)
+    return float(shape_costs(ctx, layout).parameters.dense)
 
 
 @pytest.mark.parametrize(("zero_stage", "reductions"), [(1, 1), (2, 7)])
@@ -187,7 +195,7 @@ def latency(layout: Layout, group: str, num_parameters: float = 1e6) -> float:
     """Seconds of a step's start-ups on links with hops of one second."""
     hop = fabric(hop_seconds=1.0)
     ctx = context(topology=topology([hop, hop]))
-    traffic = channels(ctx, layout, num_parameters)
+    traffic = channels(ctx, layout, Parameters(num_parameters, 0.0))
     costs = channel_costs(ctx, traffic, innermost_splits(layout))
     times = occurrences(ctx, layout)
     return sum(

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence.published import PublishedRun
+from planner.evidence.published import PublishedRun, UnscorableError
 from planner.evidence.rows import (
-    UnscorableError,
     accelerator_of,
     fill_of,
     job_of,
@@ -17,6 +16,8 @@ from planner.evidence.rows import (
 )
 
 MakeRun = Callable[..., PublishedRun]
+
+EXPERTS = {"n_experts": 8, "topk": 2, "expert_ffn": 1024}
 
 
 def test_every_field_arrives(make_run: MakeRun) -> None:
@@ -42,7 +43,10 @@ def test_every_field_arrives(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"moe": {"n_experts": 8}}, "moe not costed yet"),
+        ({"moe": EXPERTS, "ep": None}, "ep unknown"),
+        ({"moe": EXPERTS, "ep": 16}, "etp·ep does not divide tp·cp·dp"),
+        ({"moe": EXPERTS, "ep": 4, "etp": 4}, "etp·ep does not divide tp·cp·dp"),
+        ({"moe": EXPERTS | {"topk": 9}}, "model dimensions do not divide"),
         ({"n_layers": None}, "model dimensions unknown"),
         ({"n_kv_heads": None}, "model dimensions unknown"),
         ({"gated_mlp": None}, "model dimensions unknown"),
@@ -207,7 +211,8 @@ def test_flags_override_the_software(make_run: MakeRun) -> None:
     flags = {"tp_comm_overlap(userbuffers)": True, "grad_sync": True, "p2p": True}
     assert job_of(make_run(overlap=flags)).layout.overlap == "tp+dp+pp"
     usual = job_of(make_run())
-    assert set(usual.layout.overlap.split("+")) - {"none"} == set(usual.scenario.software.overlap)
+    able = set(usual.scenario.software.overlap) - {"ep"}  # a dense model has no experts
+    assert set(usual.layout.overlap.split("+")) - {"none"} == able
     assert job_of(make_run(overlap={"cp_comm_type": "a2a"})).layout.cp_kind == "a2a"
 
 

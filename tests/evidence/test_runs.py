@@ -15,6 +15,8 @@ from planner.evidence.runs import in_half, predict, predict_runs, ranking_groups
 
 MakeRun = Callable[..., PublishedRun]
 
+EXPERTS = {"n_experts": 8, "topk": 2, "expert_ffn": 1024}
+
 WIDE = {"tp": 8, "pp": 1, "vp": 1, "dp": 2, "grad_accum": 32}
 DEEP = {"tp": 2, "pp": 4, "vp": 1, "dp": 2, "grad_accum": 32}
 
@@ -76,18 +78,21 @@ def test_the_document_has_the_keys_of_the_contract(off_by: MakeRun) -> None:
 def test_skipped_rows_are_counted_by_reason(make_run: MakeRun) -> None:
     runs = [
         make_run(),
-        make_run(moe={"n_experts": 8}),
+        make_run(moe=EXPERTS),
+        make_run(moe=EXPERTS, ep=None),
         make_run(mbs=None),
         make_run(mbs=None),
         make_run(seconds=None),
         make_run(quality="C"),
     ]
     result = validate_runs(runs)
-    assert result.rows_scored == 1
-    assert result.rows_skipped == {"mbs unknown": 2, "moe not costed yet": 1, "nothing measured": 1}
-    assert validate_runs(runs, models="dense").rows_skipped.get("moe not costed yet") is None
-    assert validate_runs(runs, models="moe").rows_skipped == {"moe not costed yet": 1}
-    assert validate_runs(runs, quality="ABC").rows_scored == 2
+    assert result.rows_scored == 2
+    assert result.rows_skipped == {"mbs unknown": 2, "ep unknown": 1, "nothing measured": 1}
+    dense, moe = (validate_runs(runs, models=models) for models in ("dense", "moe"))
+    assert (dense.rows_scored, moe.rows_scored) == (1, 1)
+    assert dense.rows_skipped == {"mbs unknown": 2, "nothing measured": 1}
+    assert moe.rows_skipped == {"ep unknown": 1}
+    assert validate_runs(runs, quality="ABC").rows_scored == 3
 
 
 def test_assumed_networks_are_counted(make_run: MakeRun) -> None:

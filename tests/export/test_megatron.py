@@ -190,7 +190,7 @@ def test_recompute(tmp_path):
     assert found["--recompute-granularity"] == "selective"
     assert "--recompute-method" not in found  # Megatron refuses the two together
     for kind in ("operators", "alternate"):
-        with pytest.raises(ExportError, match="expressible: none, selective, full"):
+        with pytest.raises(ExportError, match="expressible: none, selective,"):
             export_plan(with_layout(recompute=kind), "megatron")
 
 

@@ -26,7 +26,7 @@ NO_ROWS = dict.fromkeys(ERRORS) | {"rows": 0}
 
 RUNS = {
     "rows_scored": 12,
-    "rows_skipped": {"moe not costed yet": 3},
+    "rows_skipped": {"ep unknown": 3},
     "rows_assumed_network": 4,
     "time": ERRORS,
     "by_source": {"few": ERRORS | {"rows": 2}, "many": ERRORS | {"rows": 10}, "none": NO_ROWS},
@@ -107,7 +107,7 @@ def test_runs_report_has_the_other_checks_and_what_was_skipped():
     assert "9 of 43 picks ran out of memory" in text
     assert "balanced accuracy 73.1 %" in text
     assert "median error 5.0 %, at most 54.5 % under and 80.9 % over" in text
-    assert "3 moe not costed yet" in text
+    assert "3 ep unknown" in text
 
 
 @pytest.mark.parametrize("kind", ["topology", "model", "scenario", "software", "accelerator"])

@@ -31,6 +31,10 @@ def enumerated(scenario: Scenario) -> tuple[LayoutTable, dict[str, int]]:
 # --- the oracle: no numpy, no rule objects --------------------------------------------------------
 
 
+MODULES = ("mla_up_proj", "act", "act_norm", "moe")
+"""Recomputed where a model has experts or latent attention."""
+
+
 def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
     """Every combination of the choices, legal or not."""
     n, batch = scenario.num_accelerators, scenario.training.global_batch_size
@@ -45,13 +49,14 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
                 continue
             for vp, zero, sp, recompute, kind in itertools.product(
                 range(1, scenario.model.num_layers + 1), range(4), (False, True),
-                software.recompute, kinds if cp > 1 else ("ring",),
+                [kind for kind in software.recompute if kind not in MODULES],
+                kinds if cp > 1 else ("ring",),
             ):  # fmt: skip
                 yield Layout(
                     tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate, vp=vp, mbs=mbs,
                     num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
                     recompute=recompute, cp_kind=kind,
-                    overlap="+".join(software.overlap) or "none",
+                    overlap="+".join(axis for axis in software.overlap if axis != "ep") or "none",
                 )  # fmt: skip
 
 

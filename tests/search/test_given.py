@@ -162,7 +162,7 @@ def test_an_unknown_key_names_the_near_one(text: str, near: str) -> None:
     "text",
     ["tp=-1", "tp=0", "tp=1.5", "tp=two", "tp=2²", "mbs=1e3", "zero_stage=-1", "dp=nan", "cp=1_0",
      "pp=99999999999999999999", "sp=maybe", "recompute=ful", "cp_kind=rings", "schedule=gpipe",
-     "overlap=tp+ep", "stage_layers=1+x", "stage_layers=1..3", "dispatcher=deepep", "tp=٣"],
+     "overlap=tp+xp", "stage_layers=1+x", "stage_layers=1..3", "dispatcher=deepep", "tp=٣"],
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_says_what_is_allowed(text: str) -> None:
     key, value = text.split("=")

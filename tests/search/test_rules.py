@@ -119,6 +119,12 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(pp=2, zero_stage=1), L(zero_stage=3), L(pp=2, zero_stage=0)],
         [L(pp=2, zero_stage=2), L(pp=2, zero_stage=3)],
     ),
+    # the toy has neither experts nor latent attention
+    "recompute-module": (
+        {},
+        [L(recompute=kind) for kind in ("none", "selective", "full", "act", "act_norm")],
+        [L(recompute="moe"), L(recompute="mla_up_proj")],
+    ),
     "data-parallel-only": (
         {"rules": ("data-parallel-only",)},
         [L(dp_shard=16), L(dp_shard=4, dp_replicate=4)],

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.layout import ATOMS, Layout, LayoutTable
-from planner.search.dense import DenseProblem
+from planner.layout import DENSE_GRID, Layout, LayoutTable
 from planner.search.optimize import best_placement
+from planner.search.problem import LayoutProblem
 from planner.search.swaps import swap_costs, swapped
 from tests.oracles import (
     Placement,
@@ -27,7 +27,7 @@ WIDTHS = ((2, 4, 4), (4, 8), (8, 3), (6, 4), (72, 2), (48, 3), (2, 2, 3, 2), (3,
 
 
 def least_step(ctx: CostContext, layout: Layout) -> float:
-    found = best_placement(DenseProblem(ctx, LayoutTable.from_layouts([layout])), 0)
+    found = best_placement(LayoutProblem(ctx, LayoutTable.from_layouts([layout])), 0)
     assert found is not None
     return found[1]
 
@@ -64,10 +64,10 @@ def plain_swap(placement: Placement, a: int, b: int) -> Placement:
 def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], Placement]:
     widths = draw(st.sampled_from(WIDTHS))
     num = draw(st.sampled_from([n for n in divisors(prod(widths)) if 4 <= n <= 96]))
-    degrees = draw(st.sampled_from(factorisations(num, len(ATOMS))))
+    degrees = draw(st.sampled_from(factorisations(num, len(DENSE_GRID.atoms))))
     options = all_placements(degrees, widths)
     if not options:
-        return widths, ((1,) * len(widths),) * len(ATOMS)
+        return widths, ((1,) * len(widths),) * len(DENSE_GRID.atoms)
     return widths, draw(st.sampled_from(options))
 
 
@@ -82,7 +82,7 @@ def test_swapped_equals_brute_force(
     a, b = min(a, b), max(a, b)
     found = swapped(np.array(placement), a, b)
     assert tuple(map(tuple, found.tolist())) == plain_swap(placement, a, b)
-    others = [i for i in range(len(ATOMS)) if i not in (a, b)]
+    others = [i for i in range(len(DENSE_GRID.atoms)) if i not in (a, b)]
     assert (found[others] == np.array(placement)[others]).all()
     assert (found.prod(axis=0) == np.array(placement).prod(axis=0)).all()
     assert (found.prod(axis=1) == np.array(placement).prod(axis=1)).all()
@@ -119,10 +119,10 @@ def test_costs_are_over_the_least_step_and_never_negative(
     assert least_step(ctx, layout) == pytest.approx(least, rel=1e-12)
     for row in all_placements(layout.degrees(), widths):
         costs = costs_of(ctx, layout, row)
-        used = [atom for atom in ATOMS if getattr(layout, atom) > 1]
+        used = [atom for atom in DENSE_GRID.atoms if getattr(layout, atom) > 1]
         assert set(costs) == {(x, y) for i, x in enumerate(used) for y in used[i + 1 :]}
         for (x, y), seconds in costs.items():
-            moved = plain_swap(row, ATOMS.index(x), ATOMS.index(y))
+            moved = plain_swap(row, DENSE_GRID.atoms.index(x), DENSE_GRID.atoms.index(y))
             if moved == row:
                 assert seconds is None
                 continue

@@ -14,15 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.assess import memory_report
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.layout import Layout, LayoutTable
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.problem.topology import Fabric
-from planner.search.dense import DenseProblem, splits_of
 from planner.search.enumerate import layouts
+from planner.search.problem import LayoutProblem, splits_of
 from tests.oracles import (
     all_placements,
     divisors,
@@ -41,9 +39,9 @@ from tests.scenarios import (
     small_training,
     topology,
 )
+from tests.search.checks import TOP_K, check_bounds, check_plan, fitting_layouts
 from tests.search.monotone import first_decrease
 
-TOP_K = 4
 MAX_ROWS = 450  # rows of an instance; the scalar step takes half a millisecond
 
 CLUSTERS = {
@@ -165,47 +163,6 @@ def random_scenarios(draw: st.DrawFn, clusters: tuple[Any, ...]) -> Scenario:
 # --- the oracle -----------------------------------------------------------------------------------
 
 
-def fitting_layouts(ctx: CostContext, scenario: Scenario) -> list[Layout]:
-    table, _ = layouts(ctx, scenario.search)
-    rows = [table.row(i) for i in range(len(table))]
-    accepted = ("fits",) if scenario.search.memory == "fits" else ("fits", "fragile")
-    return [row for row in rows if memory_report(ctx, row).verdict in accepted]
-
-
-def as_layout(document: Any) -> Layout:
-    names = [name for name in Layout.__dataclass_fields__ if name != "stage_layers"]
-    return Layout(**{name: document[name] for name in names})
-
-
-def check_plan(plan: Plan, scenario: Scenario, least: dict[Layout, float]) -> None:
-    """The plan is the enumeration's optimum, its runners-up the next best layouts."""
-    best = min(least.values())
-    assert plan.status == "optimal"
-    assert plan.objective_seconds is not None and plan.step_seconds is not None
-    assert isclose(plan.objective_seconds, best, rel_tol=1e-9)
-    assert plan.bound_seconds is not None
-    assert isclose(plan.bound_seconds, best, rel_tol=1e-9)
-    assert plan.step_seconds <= best * (1 + scenario.search.tie_fraction) * (1 + 1e-9)
-    own = as_layout(plan.layout)
-    assert plan.step_seconds >= least[own] * (1 - 1e-9)
-    others = sorted(seconds for layout, seconds in least.items() if layout != own)[: TOP_K - 1]
-    assert [r.step_seconds for r in plan.runners_up] == pytest.approx(others, rel=1e-9)
-    named = [as_layout(r.layout) for r in plan.runners_up]
-    assert len({own, *named}) == 1 + len(named)
-    for layout, runner in zip(named, plan.runners_up, strict=True):
-        assert isclose(runner.step_seconds, least[layout], rel_tol=1e-9)
-
-
-def check_bounds(problem: DenseProblem, least: dict[Layout, float]) -> None:
-    """Both bounds of every layout lie at or below its least step."""
-    every = np.arange(problem.num_shapes)
-    true = np.array([least[problem.table.row(i)] for i in every.tolist()])
-    for bounds in (problem.lower_bounds(), problem.tighter_bounds(every)):
-        assert bounds.shape == true.shape
-        assert (bounds > 0).all()
-        assert (bounds <= true * (1 + 1e-9)).all()
-
-
 def shares_budget(scenario: Scenario, layout: Layout) -> bool:
     """Whether two collectives of the layout hide behind the same backward pass."""
     hides = layout.overlap_dp and scenario.software.coefficients.dp_overlap_fraction > 0
@@ -220,7 +177,7 @@ def examine(scenario: Scenario, seen: Counter[str]) -> None:
         return
     least = {row: plain_least_step(ctx, row) for row in rows}
     assert len(least) == len(rows)
-    check_bounds(DenseProblem(ctx, LayoutTable.from_layouts(rows)), least)
+    check_bounds(LayoutProblem(ctx, LayoutTable.from_layouts(rows)), least)
     plan = api.plan(scenario, top_k=TOP_K)
     check_plan(plan, scenario, least)
     assert plan.search is not None and plan.search.shapes == len(rows)
@@ -265,7 +222,7 @@ def test_optimum_bounds_and_runners_up_equal_plain_enumeration() -> None:
 # --- what the proof rests on ----------------------------------------------------------------------
 
 
-def some_problem(**software: Any) -> tuple[CostContext, DenseProblem, dict[Layout, float]]:
+def some_problem(**software: Any) -> tuple[CostContext, LayoutProblem, dict[Layout, float]]:
     """Eight accelerators over three tiers, every layout of one micro-batch size."""
     scenario = small_scenario(
         8,
@@ -276,7 +233,7 @@ def some_problem(**software: Any) -> tuple[CostContext, DenseProblem, dict[Layou
     ctx = CostContext.of(scenario)
     rows = fitting_layouts(ctx, scenario)
     least = {row: plain_least_step(ctx, row) for row in rows}
-    return ctx, DenseProblem(ctx, LayoutTable.from_layouts(rows)), least
+    return ctx, LayoutProblem(ctx, LayoutTable.from_layouts(rows)), least
 
 
 def rebate(busy: Any, budget: Any) -> Any:
@@ -360,5 +317,5 @@ def test_slow_byte_seconds_count_links_outside_the_innermost_domain_only() -> No
 def test_orders_follow_the_software_with_dp_as_shards_inside_replicas() -> None:
     orders = {"tp-cp-dp-pp": ("tp", "cp", "dp", "pp"), "pp-first": ("pp", "dp", "tp")}
     _, problem, _ = some_problem(orders=orders)
-    # ATOMS: tp, cp, dp_shard, dp_replicate, pp; axes an order leaves out come last
+    # DENSE_GRID.atoms: tp, cp, dp_shard, dp_replicate, pp; axes an order leaves out come last
     assert list(problem.orders(0)) == [(0, 1, 2, 3, 4), (4, 2, 3, 0, 1)]

@@ -1,9 +1,9 @@
-"""The dense training job as a search problem: layouts that fit, their bounds and exact steps."""
+"""The training job as a search problem: layouts that fit, their bounds and exact steps."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,32 +11,47 @@ from numpy.typing import NDArray
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate, shape_costs, step_time
 from planner.cost.traffic import Price, Splits, channel_costs, joined, occurrences
-from planner.layout import ATOMS, GROUPS, LayoutTable
+from planner.layout import DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
+from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
+from planner.search.enumerate import BLOCK_ROWS
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
-GROUP_ATOMS: Mapping[str, tuple[int, ...]] = {
-    name: tuple(ATOMS.index(atom) for atom in atoms) for name, atoms in GROUPS.items()
-}
+
+def grid_of(model: Model) -> Grid:
+    """The placement variables of a model's layouts."""
+    return DENSE_GRID if model.moe is None else EXPERT_GRID
+
+
+@cache
+def group_atoms(dense: bool) -> Mapping[str, tuple[int, ...]]:
+    """Positions of every group's atoms in the grid of dense models, or of those with experts."""
+    grid = DENSE_GRID if dense else EXPERT_GRID
+    return {
+        name: tuple(grid.atoms.index(atom) for atom in atoms) for name, atoms in grid.groups.items()
+    }
 
 
 def splits_of(placements: IntArray) -> Splits:
     """Each group's members per tier under placements of shape (..., A, T): T arrays (...)."""
+    groups = group_atoms(placements.shape[-2] == len(DENSE_GRID.atoms))
     return {
         name: [placements[..., atoms, t].prod(axis=-1) for t in range(placements.shape[-1])]
-        for name, atoms in GROUP_ATOMS.items()
+        for name, atoms in groups.items()
     }
 
 
-class DenseProblem:
+class LayoutProblem:
     """`SearchProblem` over the rows of a table of legal layouts that fit in memory."""
 
     def __init__(self, ctx: CostContext, table: LayoutTable) -> None:
         self.ctx = ctx
         self.table = table
+        self.grid = grid_of(ctx.model)
 
     @property
     def num_shapes(self) -> int:
@@ -51,17 +66,24 @@ class DenseProblem:
     @cached_property
     def degrees(self) -> IntArray:
         """Degrees of the atoms, shape (num_shapes, A)."""
-        return self.table.degrees()
+        return self.table.degrees(self.grid)
 
     def lower_bounds(self) -> FloatArray:
         """The step at each component's least over the group's own splits, shape (num_shapes)."""
-        return self._bound(np.arange(self.num_shapes), None)
+        return self._in_blocks(np.arange(self.num_shapes), lambda part: self._bound(part, None))
 
     def tighter_bounds(self, shapes: IntArray) -> FloatArray:
         """The least, over what tp takes of the innermost domain, of the step at minima given that.
 
         With a of the domain's w members in one tp group, every other group has at most w/a inside.
         """
+        return self._in_blocks(shapes, self._tighter)
+
+    def _in_blocks(self, shapes: IntArray, formula: Callable[[IntArray], FloatArray]) -> FloatArray:
+        parts = [formula(shapes[i : i + BLOCK_ROWS]) for i in range(0, len(shapes), BLOCK_ROWS)]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def _tighter(self, shapes: IntArray) -> FloatArray:
         tp = self.table.tp[shapes]
         inside = [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
         bounds = [self._bound(shapes, a) for a in inside]
@@ -73,12 +95,15 @@ class DenseProblem:
         shape = shape_costs(self.ctx, table)
         degrees, width = self.degrees[shapes], self.widths[0]
         possible = np.ones(len(shapes), dtype=bool)
+        groups = self.groups(0)
         least: dict[tuple[str, str], Price] = {}
         for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
-            inner = (1, width // (tp_inside or 1))
+            # groups that share atoms with tp may share its room
+            shares = not set(groups[group]).isdisjoint(groups["tp"])
+            inner = (1, width if shares else width // (tp_inside or 1))
             if group == "tp" and tp_inside is not None:
                 inner = (tp_inside, tp_inside)
-            sizes = degrees[:, list(GROUP_ATOMS[group])].prod(axis=1)
+            sizes = degrees[:, list(groups[group])].prod(axis=1)
             least[group, kind], some = component_minima(
                 kind, sizes, self.widths, self.ctx.num_accelerators, self.ctx.tiers, inner
             )
@@ -105,22 +130,39 @@ class DenseProblem:
         return total
 
     def degrees_sum(self, shapes: IntArray) -> IntArray:
-        """Sum of tp, cp, pp and vp: what makes a layout more complicated to run."""
+        """Sum of tp, cp, ep, etp, pp and vp: what makes a layout more complicated to run."""
         t = self.table
-        return (t.tp + t.cp + t.pp + t.vp)[shapes]
+        return (t.tp + t.cp + t.ep + t.etp + t.pp + t.vp)[shapes]
 
     @cached_property
-    def _orders(self) -> tuple[tuple[int, ...], ...]:
-        orders = self.ctx.software.orders.values()
-        return tuple(tuple(ATOMS.index(atom) for atom in order_atoms(axes)) for axes in orders)
+    def _orders(self) -> tuple[tuple[tuple[int, ...], bool], ...]:
+        """Rank orders as atom indices, and whether dp_shard follows cp at once in them."""
+        found = []
+        for axes in self.ctx.software.orders.values():
+            atoms = order_atoms(axes, self.grid)
+            together = atoms[: atoms.index("dp_shard") + 1]
+            found.append(
+                (
+                    tuple(self.grid.atoms.index(atom) for atom in atoms),
+                    all(atom.partition(".")[0] in ("tp", "cp", "dp_shard") for atom in together),
+                )
+            )
+        return tuple(found)
+
+    @cached_property
+    def _beyond_cp(self) -> BoolArray:
+        """Shapes whose experts reach past tp·cp, so that dp_shard must follow at once."""
+        t = self.table
+        return np.asarray(t.etp * t.ep > t.tp * t.cp)
 
     def orders(self, i: int) -> Sequence[tuple[int, ...]]:
         """The software's rank orders as atom indices, innermost first."""
-        return self._orders
+        beyond = bool(self._beyond_cp[i])
+        return [order for order, together in self._orders if together or not beyond]
 
     def groups(self, i: int) -> Mapping[str, tuple[int, ...]]:
         """Atom indices of every communicating group."""
-        return GROUP_ATOMS
+        return group_atoms(self.ctx.model.moe is None)
 
     def key(self, i: int) -> Hashable:
         """Every row is a layout of its own."""

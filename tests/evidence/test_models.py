@@ -1,0 +1,153 @@
+"""Models of published rows: dimensions, experts, latent attention, as the rows say them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planner.evidence.models import experts_of, model_of
+from planner.evidence.published import PublishedRun
+from planner.evidence.rows import job_of
+from planner.files import load
+from planner.problem.model import MLA, Model, MoE
+
+MakeRun = Callable[..., PublishedRun]
+
+EXPERTS = {"n_experts": 8, "topk": 2, "expert_ffn": 1024}
+LATENT = {"q_lora": 1536, "kv_lora": 512, "nope": 128, "rope": 64, "v": 128}
+DEEPSEEK = {
+    "n_layers": 61, "hidden": 7168, "ffn_hidden": 18432, "n_heads": 128, "n_kv_heads": 128,
+    "head_dim": 192, "vocab": 129280,
+    "moe": {
+        "n_experts": 256, "topk": 8, "shared": 1, "expert_ffn": 2048, "dense_layers": 3,
+        "mla": LATENT, "mtp_layers": 1, "routing": "force-balanced, dropless",
+    },
+}  # fmt: skip
+
+
+def test_a_dense_row_adds_nothing(make_run: MakeRun) -> None:
+    assert experts_of(make_run()) == {}
+    assert model_of(make_run()).moe is None
+
+
+def test_experts_by_hand(make_run: MakeRun) -> None:
+    few = experts_of(make_run(moe=EXPERTS))
+    assert few == {
+        "moe": MoE(num_experts=8, top_k=2, expert_ffn_hidden_size=1024),
+        "mtp_layers": 0,
+    }
+    more = EXPERTS | {"shared": 2, "dense_layers": 3, "mtp_layers": 1, "mla": LATENT}
+    found = experts_of(make_run(moe=more))
+    assert found == {
+        "moe": MoE(
+            num_experts=8, top_k=2, expert_ffn_hidden_size=1024, num_shared_experts=2,
+            num_dense_layers=3,
+        ),
+        "mtp_layers": 1,
+        "mla": MLA(
+            q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+            v_head_dim=128,
+        ),
+    }  # fmt: skip
+    plain = experts_of(make_run(moe=EXPERTS | {"mla": LATENT | {"q_lora": None}}))
+    assert plain["mla"].q_lora_rank is None
+
+
+def test_every_second_layer_may_be_windowed(make_run: MakeRun) -> None:
+    found = experts_of(make_run(moe=EXPERTS | {"sliding_window_half": 128}))
+    assert (found["sliding_window"], found["num_windowed_layers"]) == (128, 16)
+
+
+def test_deepseek_v3_of_a_row_is_the_shipped_one(make_run: MakeRun) -> None:
+    shipped = load("deepseek-v3", "model", Model)
+    names = {"name", "source", "published_parameters", "published_active_parameters"}
+    found = model_of(make_run(**DEEPSEEK))
+    differing = {
+        name for name in Model.model_fields if getattr(found, name) != getattr(shipped, name)
+    }
+    assert differing <= names
+    assert found.num_parameters == shipped.num_parameters
+
+
+@pytest.mark.parametrize(
+    ("said", "variation"),
+    [
+        ("force-balanced, dropless", 0.0),
+        ("fake balanced gate", 0.0),
+        ("tokendrop", 0.0),
+        ("padded to capacity factor 1 (launcher flags)", 0.0),
+        ("real routing, dropless", None),
+        ("dropless", None),
+        (None, None),
+    ],
+)
+def test_routing(make_run: MakeRun, said: str | None, variation: float | None) -> None:
+    """Forced balance, dropping or padding leave no rank more rows; real routers do."""
+    moe = EXPERTS | ({} if said is None else {"routing": said})
+    training = job_of(make_run(moe=moe)).scenario.training
+    usual = type(training).model_fields["expert_load_variation"].default
+    assert usual > 0
+    assert training.expert_load_variation == (usual if variation is None else variation)
+
+
+@pytest.mark.parametrize(
+    ("flags", "ep", "dispatcher"),
+    [
+        ({"dispatcher": "deepep"}, 4, "flex"),
+        ({"dispatcher": "a2a"}, 4, "alltoall"),
+        ({"preset_facts": {"moe_flex_dispatcher_backend": "hybridep"}}, 4, "flex"),
+        ({"preset_facts": {"moe_token_dispatcher_type": "flex"}}, 4, "flex"),
+        # the row's own word counts before its preset's
+        (
+            {"dispatcher": "a2a", "preset_facts": {"moe_token_dispatcher_type": "flex"}},
+            4,
+            "alltoall",
+        ),
+        ({"dispatcher": "deepep"}, 1, "alltoall"),
+        (None, 4, "alltoall"),
+    ],
+)
+def test_dispatcher(make_run: MakeRun, flags: Any, ep: int, dispatcher: str) -> None:
+    layout = job_of(make_run(moe=EXPERTS, ep=ep, overlap=flags)).layout
+    assert layout.dispatcher == dispatcher
+    assert (layout.ep, layout.etp) == (ep, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "graphs"),
+    [
+        ({"cuda_graph_impl": "transformer_engine"}, "partial"),
+        ({"cuda_graph_impl": "full_iteration"}, "full"),
+        ({"helpers": ["_enable_deepseek_full_iteration_mxfp8"]}, "full"),
+        ({"helpers": ["_other"]}, "none"),
+        ({}, "none"),
+    ],
+)
+def test_graphs(make_run: MakeRun, facts: dict[str, Any], graphs: str) -> None:
+    run = make_run(moe=EXPERTS, ep=4, overlap={"preset_facts": facts})
+    assert job_of(run).scenario.training.cuda_graphs == graphs
+
+
+def test_exchanges_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
+    plain = job_of(make_run(moe=EXPERTS, ep=4)).layout
+    beside = job_of(make_run(moe=EXPERTS, ep=4, overlap={"moe_a2a_overlap": True})).layout
+    assert (plain.overlap_ep, beside.overlap_ep) == (0, 1)
+    assert plain.overlap_dp == beside.overlap_dp
+    assert not job_of(make_run(overlap={"moe_a2a_overlap": True})).layout.overlap_ep
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("selective(mla_up_proj)", "mla_up_proj"),
+        ("selective(act+norm)", "act_norm"),
+        ("selective(layernorm+moe_act)", "act_norm"),
+        ("selective(layernorm+moe)", "moe"),
+        ("selective(mlp)", "none"),
+    ],
+)
+def test_recomputed_modules(make_run: MakeRun, said: str, kind: str) -> None:
+    moe = EXPERTS | {"mla": LATENT}
+    assert job_of(make_run(moe=moe, recompute=said)).layout.recompute == kind

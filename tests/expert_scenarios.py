@@ -1,0 +1,71 @@
+"""Problems with experts: the toy's layers with some, and shipped models on shipped clusters."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from planner.cost.context import CostContext
+from planner.files import load
+from planner.problem.model import MLA, Model, MoE
+from planner.problem.scenario import Scenario
+from planner.problem.software import Software
+from planner.problem.topology import Topology
+from tests.scenarios import context, model, software, training
+
+EVEN = {"expert_load_variation": 0.0}
+"""Training whose routers leave no rank with more rows than another."""
+
+LATENT = MLA(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6)
+
+
+def experts(**changes: Any) -> MoE:
+    """8 experts of 64, of which a token visits 2."""
+    return MoE(**({"num_experts": 8, "top_k": 2, "expert_ffn_hidden_size": 64} | changes))
+
+
+def sparse_model(**changes: Any) -> Model:
+    """The toy with experts in every layer."""
+    return model(**({"moe": experts()} | changes))
+
+
+def sparse_software(coefficients: Any = None, **changes: Any) -> Software:
+    """The toy's framework with every dispatcher."""
+    able = {"dispatchers": ("alltoall", "flex", "allgather")}
+    return software(coefficients, **(able | changes))
+
+
+def sparse_context(moe: MoE | None = None, toy: Model | None = None, **parts: Any) -> CostContext:
+    """The ideal job of the toy with experts, evenly routed unless `training` is given."""
+    given = toy or sparse_model()
+    usual: dict[str, Any] = {
+        "model": given.replace(moe=moe) if moe else given,
+        "training": training(**EVEN),
+        "software": sparse_software(),
+    }
+    return context(**(usual | parts))
+
+
+def shipped_scenario(
+    name: str, topology: str, num_accelerators: int, software_name: str = "megatron-core",
+    **changes: Any,
+) -> Scenario:  # fmt: skip
+    """A shipped model on a shipped cluster: sequences of 4096 tokens, 1024 a step, in BF16."""
+    given = {"sequence_length": 4096, "global_batch_size": 1024, "attention": "auto"}
+    return Scenario(
+        model=load(name, "model", Model),
+        topology=load(topology, "topology", Topology),
+        num_accelerators=num_accelerators,
+        training=training(**(given | changes)),
+        software=load(software_name, "software", Software),
+    )
+
+
+@cache
+def shipped_context(name: str) -> CostContext:
+    """Two shipped models of other make: with and without latent attention and shared experts."""
+    clusters = {"deepseek-v3": ("gb300-nvl72", 256), "qwen3-30b-a3b": ("dgx-h100", 16)}
+    return CostContext.of(shipped_scenario(name, *clusters[name]))
+
+
+SHIPPED = ("deepseek-v3", "qwen3-30b-a3b")
