@@ -34,8 +34,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
         ("quantities",),
-        ("hardware", "model", "software"),
-        ("training", "topology"),
+        ("hardware", "model"),
+        ("training",),
+        ("software", "topology"),
         ("scenario",),
     ),
     "cost": (

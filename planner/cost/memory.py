@@ -7,6 +7,7 @@ Stage arrays carry the stages first: shape (S, …) for S stages considered.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,15 +75,11 @@ def stage_memory(
     unit = (
         layer_parameters(ctx, layout.tp) / layout.tp
     )  # what ZeRO-3 gathers at a time, twice with prefetch
-    weights = ctx.element_bytes + ctx.low_precision * ctx.matmul_bytes
+    weights = weight_bytes(ctx)
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    per_layer = activation_bytes(ctx, layout)
-    in_flight = layers_in_flight(layout, stage, layers)
-    whole = np.asarray(layout.recompute_index) >= WHOLE_LAYER_FROM
-    working = np.where(whole, _kept(ctx, layout)[0], 0.0)  # the layer being recomputed
-    last = stage == layout.pp - 1
-    vocabulary = ctx.model.vocab_size / (1 if software.gathers_logits else layout.tp)
-    logits = last * tokens * vocabulary * software.logits_bytes
+    layer = layer_activations(ctx, layout)
+    kept = layers_in_flight(layout, stage, layers) * _under_recompute(layout, layer)
+    logits = (stage == layout.pp - 1) * loss_bytes(ctx, layout)
     groups = sum(
         1.0 * (np.asarray(size) > 1)
         for size in (layout.tp, layout.cp, layout.pp, shards, layout.dp_replicate)
@@ -90,38 +87,148 @@ def stage_memory(
     gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
     zeros = 0.0 * parameters
     terms = {
-        "parameters": np.where(zero == 3, 2 * unit * weights, parameters * weights),
+        "parameters": np.where(
+            (zero == 3) & ~held_whole(ctx, layout), 2 * unit * weights, parameters * weights
+        ),
         "gradients": np.where(
             zero == 3,
-            parameters * software.gradient_bytes / shards + unit * ctx.element_bytes,
+            parameters * software.gradient_bytes * (1 / shards + held_whole(ctx, layout))
+            + unit * ctx.element_bytes,
             parameters * software.gradient_bytes / np.where(zero == 2, shards, 1),
         ),
         "optimizer": parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
-        "activations": in_flight * per_layer + working,
+        # the loss is over before the first layer is passed back: what one frees the other takes
+        "activations": kept
+        + recomputed_score_bytes(ctx, layout, layer)
+        + np.maximum(working_bytes(ctx, layout, layer) - logits, 0.0),
         "logits": logits,
         "buffers": 2 * gathered + zeros,
     }
-    allocated = sum(terms.values())
     return StageMemory(
         **terms,
         runtime=software.runtime_bytes + groups * software.communicator_bytes + zeros,
-        allocator=allocated * software.coefficients.allocator_fraction,
+        allocator=fragmented_bytes(ctx, layout, kept) + zeros,
     )
 
+
+def weight_bytes(ctx: CostContext) -> float:
+    """Bytes a parameter's weight takes: in 16 bits, and as low-precision matmuls read it.
+
+    Software whose low-precision weights are primary holds them by rows and by columns, and no
+    16-bit ones; what stays in 16 bits (tables, norms) takes as much.
+    """
+    primary = ctx.training.precision in ctx.software.low_precision_parameters
+    copies = ctx.low_precision * ctx.matmul_bytes
+    return 2.0 * ctx.matmul_bytes if primary else ctx.element_bytes + copies
+
+
+def held_whole(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Whether ZeRO-3's weights stay gathered, and its gradients whole, for all micro-batches."""
+    if not ctx.software.gathers_once_in_pipelines:
+        return np.False_
+    return (np.asarray(layout.zero_stage) == 3) & (np.asarray(layout.pp) > 1)
+
+
+def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of the loss of one micro-batch: logits, copies and gradients of a rank's vocabulary.
+
+    Gathered over tp, each rank holds the whole vocabulary, and beside it the gathered 16-bit
+    logits and their gradient.
+    """
+    software, tp = ctx.software, np.asarray(layout.tp)
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
+    if software.gathers_logits:
+        gathered = 2.0 * ctx.element_bytes * (tp > 1)
+        return tokens * ctx.model.vocab_size * (software.logits_bytes + gathered)
+    return tokens * (ctx.model.vocab_size * software.logits_bytes) / tp
+
+
+def working_bytes(ctx: CostContext, layout: LayoutLike, layer: LayerActivations) -> Numeric:
+    """Bytes of the layer being passed back, beside what is kept for it and recomputed scores.
+
+    All of it where it is run again; what unfused attention needs to pass its scores back; the
+    gradients of the MLP's activations and, before they are added up, of its weights.
+    """
+    m, software = ctx.model, ctx.software
+    width = (3 if m.gated_mlp else 2) * m.ffn_hidden_size / layout.tp
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
+    fresh = m.hidden_size * (software.fresh_gradient_bytes or 0.0)
+    working = whole_layers(layout) * layer.without_scores
+    if ctx.attention_backend in SCORE_WORKSPACE:
+        working = working + score_elements(ctx, layout) * SCORE_WORKSPACE[ctx.attention_backend]
+    return working + width * (tokens * ctx.element_bytes + fresh)
+
+
+def recomputed_score_bytes(
+    ctx: CostContext, layout: LayoutLike, layer: LayerActivations
+) -> Numeric:
+    """Bytes of one layer's scores where they are run again.
+
+    The forward pass writes and frees them, but what is kept meanwhile splits their large blocks:
+    the loss cannot take them, passing the layer back can.
+    """
+    if ctx.attention_backend not in SCORE_WRITING_BACKENDS:
+        return 0.0
+    again = np.asarray(layout.recompute_index) >= RECOMPUTE.index("selective")
+    return again * (layer.everything - layer.without_scores)
+
+
+def whole_layers(layout: LayoutLike) -> Numeric:
+    """Whether whole layers are run again."""
+    return np.asarray(layout.recompute_index) >= WHOLE_LAYER_FROM
+
+
+def fragmented_bytes(ctx: CostContext, layout: LayoutLike, kept: Numeric) -> Numeric:
+    """Bytes of the caching allocator's blocks that fit nothing asked for.
+
+    A share of the kept activations, which come in many sizes; where layers are run again, blocks
+    of one size are kept, which take each other's place.
+    """
+    share = ctx.software.coefficients.allocator_fraction
+    return kept * (share * ~whole_layers(layout))
+
+
+def score_elements(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Attention scores of one layer and micro-batch on one rank: mbs · s² · heads / (cp · tp)."""
+    s = ctx.training.sequence_length
+    return layout.mbs * float(s) * s / layout.cp * ctx.model.num_attention_heads / layout.tp
+
+
+SCORE_WORKSPACE = {"fused-softmax": 4.0, "naive": 10.0}
+"""Bytes per score that passing them back needs beside what is kept: the gradients of softmax's
+output and input in 16 bits; without a fused kernel also the first one's FP32 copy and the second
+in FP32. With the 6 bytes kept that makes the 16 that VITA-MLLM/Long-VITA#7 measured."""
+
+EAGER_NORM_BYTES = 6.0
+"""Kept per element by a norm that runs operator by operator, beside its input and output: the
+FP32 copy whose square is summed, and the normalised value that the weight multiplies."""
 
 WHOLE_LAYER_FROM = RECOMPUTE.index("alternate")
 """First position in RECOMPUTE at which whole layers are run again."""
 
 
+class LayerActivations(NamedTuple):
+    """Bytes of one layer and micro-batch, by what of it is kept, shape of the layout."""
+
+    everything: Numeric
+    without_scores: Numeric
+    operators: Numeric
+    inputs: Numeric
+
+
 def activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Bytes one layer keeps per micro-batch for its backward pass, under the layout's recompute."""
-    everything, no_scores, operators, inputs = _kept(ctx, layout)
+    return _under_recompute(layout, layer_activations(ctx, layout))
+
+
+def _under_recompute(layout: LayoutLike, layer: LayerActivations) -> Numeric:
+    everything, without_scores, operators, inputs = layer
     kinds = np.asarray(layout.recompute_index)
-    options = [everything, no_scores, operators, (everything + inputs) / 2, inputs]
+    options = [everything, without_scores, operators, (everything + inputs) / 2, inputs]
     return np.choose(kinds, np.broadcast_arrays(*options))
 
 
-def _kept(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric, Numeric, Numeric]:
+def layer_activations(ctx: CostContext, layout: LayoutLike) -> LayerActivations:
     """Bytes kept per layer and micro-batch: everything, without scores, per operator, inputs only.
 
     Korthikanti et al. 2022, table 2, for any head and feed-forward size; flash attention keeps
@@ -131,27 +238,31 @@ def _kept(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric, Numer
     h, f, q = m.hidden_size, m.ffn_hidden_size, ctx.query_size
     kv = ctx.key_value_size(layout.tp)
     up = 2 * f if m.gated_mlp else f
-    s = ctx.training.sequence_length
-    tokens = layout.mbs * s / layout.cp
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     cut = np.where(layout.sp, layout.tp, 1)
     mask = 2.0 * h if m.dropout else 0.0
     inputs = tokens * e * h / cut
     b = ctx.matmul_bytes  # low-precision matmuls keep their inputs as cast
+    # the two blocks' inputs, whole where autograd keeps what was gathered
+    blocks = 2 * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
     rest = tokens / layout.tp * (e * (2 * q + 2 * kv + up) + b * f + 4.0 * m.num_attention_heads)
     if ctx.software.keeps_every_output:
-        # the gate's activation, and queries and keys before and after rotation
-        rest = rest + tokens / layout.tp * e * (f * m.gated_mlp + q + kv)
-    no_scores = tokens * (2 * e * h + 2 * b * h + mask) / cut + rest
-    # the softmax's output (naive: also its FP32 input and output), the dropout's mask and output
-    per_score = e + (1 + e if m.dropout else 0) + (8.0 if ctx.attention_backend == "naive" else 0)
+        # the gate's activation; rotation is linear and keeps nothing
+        rest = rest + tokens / layout.tp * e * f * m.gated_mlp
+    norms = 2 * h * (e + EAGER_NORM_BYTES * ctx.software.eager_norm)
+    without_scores = tokens * ((norms + mask) / cut + blocks) + rest
+    # the softmax's output (naive: also in FP32), the dropout's mask and output
+    per_score = e + (1 + e if m.dropout else 0) + (4.0 if ctx.attention_backend == "naive" else 0)
     scores = (
-        per_score * layout.mbs * float(s) * s / layout.cp * m.num_attention_heads / layout.tp
+        per_score * score_elements(ctx, layout)
         if ctx.attention_backend in SCORE_WRITING_BACKENDS
         else 0.0
     )
     matmuls = tokens * e * ((q + 2 * kv + up) / layout.tp + 2 * h / cut)
     operators = inputs + tokens * e * q / layout.tp + matmuls / 2
-    return no_scores + scores, no_scores + 0.0 * scores, operators, inputs
+    return LayerActivations(
+        without_scores + scores, without_scores + 0.0 * scores, operators, inputs
+    )
 
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
