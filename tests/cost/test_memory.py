@@ -26,6 +26,7 @@ from planner.cost.pipeline import layers_by_stage
 from planner.files import load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
+from planner.problem.quantities import Figure
 from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,
@@ -454,10 +455,31 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
 # ---------------------------------------------------------------- tables
 
 
+def lavish(ctx: CostContext) -> CostContext:
+    """The context under software that keeps all that any keeps."""
+    flags = (
+        "gathers_logits", "keeps_every_output", "eager_norm", "keeps_gathered_inputs",
+        "gathers_once_in_pipelines",
+    )  # fmt: skip
+    fresh = Figure(4.0, "test", "assumed")
+    held = ctx.software.replace(fresh_gradient_bytes=fresh, **dict.fromkeys(flags, True))
+    return replace(ctx, software=held)
+
+
+CONTEXTS = [known for b in BACKENDS for known in (LOSSY[b, "bf16"], lavish(LOSSY[b, "bf16"]))]
+
+
 @settings(deadline=None)
-@given(layouts(), st.sampled_from(BACKENDS))
-def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
-    ctx = LOSSY[backend, "bf16"]
+@given(layouts(), st.sampled_from(CONTEXTS))
+def test_lavish_software_holds_no_less(layout: Layout, ctx: CostContext) -> None:
+    _, peak = worst_stage(ctx, layout)
+    _, most = worst_stage(lavish(ctx), layout)
+    assert float(most) >= float(peak)
+
+
+@settings(deadline=None)
+@given(layouts(), st.sampled_from(CONTEXTS))
+def test_worst_stage_is_the_worst_of_all(layout: Layout, ctx: CostContext) -> None:
     layers = layers_by_stage(ctx.model.num_layers, layout)
     every = stage_memory(ctx, layout, np.arange(layout.pp), np.array(layers))
     _, peak = worst_stage(ctx, layout)
@@ -465,9 +487,8 @@ def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(BACKENDS))
-def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
-    ctx = LOSSY[backend, "bf16"]
+@given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(CONTEXTS))
+def test_table_equals_numbers(rows: list[Layout], ctx: CostContext) -> None:
     table, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
     verdicts = verdict_index(ctx, peaks)
     assert peaks.dtype == np.float64
@@ -484,9 +505,9 @@ def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-12, err_msg=name)
 
 
-@given(st.lists(layouts(), min_size=1, max_size=4))
-def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout]) -> None:
-    usage, _ = worst_stage(LOSSY["flash", "bf16"], LayoutTable.from_layouts(rows))
+@given(st.lists(layouts(), min_size=1, max_size=4), st.sampled_from(CONTEXTS))
+def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout], ctx: CostContext) -> None:
+    usage, _ = worst_stage(ctx, LayoutTable.from_layouts(rows))
     columns = [np.broadcast_to(getattr(usage, name), (3, len(rows))) for name in TERMS]
     assert np.min(columns) >= 0
     np.testing.assert_allclose(usage.total, np.sum(columns, axis=0), rtol=1e-12)
