@@ -75,7 +75,7 @@ def stage_memory(
     unit = (
         layer_parameters(ctx, layout.tp) / layout.tp
     )  # what ZeRO-3 gathers at a time, twice with prefetch
-    weights = weight_bytes(ctx)
+    weights, once = weight_bytes(ctx), gathers_once(ctx, layout)
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     layer = layer_activations(ctx, layout)
     kept = layers_in_flight(layout, stage, layers) * _under_recompute(layout, layer)
@@ -87,15 +87,11 @@ def stage_memory(
     gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
     zeros = 0.0 * parameters
     terms = {
-        "parameters": np.where(
-            (zero == 3) & ~held_whole(ctx, layout), 2 * unit * weights, parameters * weights
-        ),
-        "gradients": np.where(
-            zero == 3,
-            parameters * software.gradient_bytes * (1 / shards + held_whole(ctx, layout))
-            + unit * ctx.element_bytes,
-            parameters * software.gradient_bytes / np.where(zero == 2, shards, 1),
-        ),
+        "parameters": np.where((zero == 3) & ~once, 2 * unit * weights, parameters * weights),
+        "gradients": parameters
+        * software.gradient_bytes
+        * np.where(zero >= 2, 1 / shards + once, 1)
+        + (zero == 3) * unit * ctx.element_bytes,
         "optimizer": parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
         # the loss is over before the first layer is passed back: what one frees the other takes
         "activations": kept
@@ -122,11 +118,11 @@ def weight_bytes(ctx: CostContext) -> float:
     return 2.0 * ctx.matmul_bytes if primary else ctx.element_bytes + copies
 
 
-def held_whole(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Whether ZeRO-3's weights stay gathered, and its gradients whole, for all micro-batches."""
+def gathers_once(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Whether ZeRO-2 and 3 leave a stage's weights and gradients whole between micro-batches."""
     if not ctx.software.gathers_once_in_pipelines:
         return np.False_
-    return (np.asarray(layout.zero_stage) == 3) & (np.asarray(layout.pp) > 1)
+    return (np.asarray(layout.zero_stage) >= 2) & (np.asarray(layout.pp) > 1)
 
 
 def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:

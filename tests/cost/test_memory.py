@@ -136,10 +136,11 @@ def test_zero_3_holds_a_layer_or_two_whole_and_the_rest_in_shards() -> None:
     assert terms(ctx, layout, layers=100)["parameters"] < whole["parameters"] / 4
 
 
+@pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize(("pp", "whole"), [(1, False), (2, True)])
-def test_zero_3_in_a_pipeline_may_gather_once_a_step(pp: int, whole: bool) -> None:
+def test_pipelines_may_gather_once_a_step(pp: int, whole: bool, zero_stage: int) -> None:
     """Then the stage's weights are all there, and its gradients whole beside their shards."""
-    layout = Layout(pp=pp, num_microbatches=2, dp_shard=4, zero_stage=3)
+    layout = Layout(pp=pp, num_microbatches=2, dp_shard=4, zero_stage=zero_stage)
     resharding, gathering = (
         terms(context(software=software(gathers_once_in_pipelines=once)), layout)
         for once in (False, True)
@@ -149,7 +150,7 @@ def test_zero_3_in_a_pipeline_may_gather_once_a_step(pp: int, whole: bool) -> No
     held = 2 * count - resharding["parameters"]
     assert more["parameters"] == pytest.approx(whole * held)
     assert more["gradients"] == pytest.approx(whole * 4 * count)
-    assert held > 0
+    assert held > 0 or zero_stage == 2
     assert not any(more[name] for name in TERMS if name not in ("parameters", "gradients"))
 
 
