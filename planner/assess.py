@@ -81,6 +81,7 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
         worst_stage=worst,
         by_stage=tuple(
             {"stage": i, "layers": layers[i], "peak_bytes": float(total[i])}
+            | {name: float(values[i]) for name, values in terms.items()}
             for i in range(layout.pp)
         ),
     )

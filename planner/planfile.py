@@ -46,7 +46,10 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes of the worst rank by term, their sum, the capacity, the verdict; every stage's sum."""
+    """Bytes of the worst rank by term, their sum, the capacity, the verdict.
+
+    by_stage has for every stage its number, layers, peak_bytes and the terms.
+    """
 
     terms: Mapping[str, float]
     peak_bytes: float

@@ -34,8 +34,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
         ("quantities",),
-        ("hardware", "model", "software"),
-        ("training", "topology"),
+        ("hardware", "model"),
+        ("training",),
+        ("software", "topology"),
         ("scenario",),
     ),
     "cost": (
@@ -45,7 +46,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("context",),
         ("compute",),
         ("experts", "flops"),
-        ("traffic", "work", "host"),
+        ("traffic", "work", "host", "activations"),
         ("memory",),
         ("step",),
     ),

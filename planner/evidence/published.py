@@ -83,6 +83,7 @@ class PublishedRun(_Fields):
     recompute: str | None
     attention: str | None
     overlap: dict[str, Any] | None
+    notes: str | None = None
     framework: str | None
     measured: Measured
     std: Standard

@@ -66,6 +66,9 @@ ATTENTIONS = {
 costed. Flash attention without a version is the first one's kernels: the sources that do not name
 one are of mid-2023 (llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
 
+EAGER_NORM = "fused rmsnorm kernel off"
+"""What a row's notes say where norms run operator by operator."""
+
 OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
     "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
@@ -97,7 +100,8 @@ def job_of(run: PublishedRun) -> Job:
     accelerator = accelerator_of(run)
     if run.framework is None:
         raise UnscorableError("framework unknown")
-    software = software_of(run.framework)
+    eager = EAGER_NORM in (run.notes or "").casefold()
+    software = (_with_eager_norms if eager else software_of)(run.framework)
     layout = layout_of(run, software)
     topology = topology_of(run, accelerator, num_accelerators)
     scenario = Scenario(
@@ -283,6 +287,11 @@ def software_of(framework: str) -> Software:
         if profile:
             return profile
     raise UnscorableError(f"framework '{framework}' maps to no software profile")
+
+
+@cache
+def _with_eager_norms(framework: str) -> Software:
+    return software_of(framework).replace(eager_norm=True)
 
 
 def layout_of(run: PublishedRun, software: Software) -> Layout:

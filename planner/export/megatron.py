@@ -21,6 +21,7 @@ from planner.layout import EXPERT_GRID
 from planner.planfile import Plan
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, scenario_from_document
+from planner.problem.software import Software
 from planner.problem.training import Training
 from planner.ranks import order_atoms
 
@@ -75,7 +76,10 @@ def export_megatron(plan: Plan) -> dict[str, str]:
         "layout": _layout(plan.layout, scenario.model),
         "experts": expert_layout_flags(plan.layout, scenario.model),
         "rank order": _order(plan.rank_order),
-        "data parallelism": _data_parallelism(plan.layout),
+        "data parallelism": [
+            *_data_parallelism(plan.layout),
+            *_states(scenario.training, scenario.software),
+        ],
         "recompute": _recompute(plan.layout["recompute"], scenario.model),
     }
     lines = [*_head(plan, scenario), f"{ARRAY}=("]
@@ -266,6 +270,15 @@ def _data_parallelism(layout: Mapping[str, Any]) -> list[str]:
         if stage == 1:
             flags.append("--overlap-param-gather")
     return flags
+
+
+def _states(training: Training, software: Software) -> list[str]:
+    """Flags of what is held in fewer bytes than Megatron's defaults."""
+    switches = {
+        "--grad-reduce-in-bf16": training.precision != "fp16" and software.gradient_bytes <= 2,
+        "--fp8-param-gather": training.precision in software.low_precision_parameters,
+    }
+    return [flag for flag, on in switches.items() if on]
 
 
 def _recompute(kind: str, model: Model) -> list[str]:

@@ -15,6 +15,7 @@ from planner.problem.quantities import (
     Positive,
     Seconds,
 )
+from planner.problem.training import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
 Schedule = Literal["1f1b", "interleaved"]
@@ -66,8 +67,18 @@ class Software(Strict):
     gradient_bytes: Bytes
     # Held per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
     logits_bytes: Bytes
-    # Whether every operator of the activation and the rotary embedding keeps its output.
+    # A weight's gradient before it is added to those held, per parameter; null: made in place.
+    fresh_gradient_bytes: Bytes | None = None
+    # Whether every operator of the MLP's activation keeps its output.
     keeps_every_output: bool = False
+    # Whether norms run operator by operator, with FP32 in between.
+    eager_norm: bool = False
+    # Whether sequence parallelism keeps what it gathered before a matmul, not to gather it again.
+    keeps_gathered_inputs: bool = False
+    # Whether ZeRO-3 in a pipeline gathers weights and scatters gradients once a step.
+    gathers_once_in_pipelines: bool = False
+    # Precisions whose weights are held as matmuls read them alone.
+    low_precision_parameters: tuple[TrainingPrecision, ...] = ()
     # Whether a rank holds all of the vocabulary at the loss, or its tp share.
     gathers_logits: bool = False
     # Context and libraries of a process; one live communicator's buffers.

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from planner.planfile import MemoryReport, Plan, SearchReport
 from planner.problem.scenario import Scenario, scenario_from_document
-from planner.report import groups
+from planner.report import groups, memory
 from planner.report.layouts import layout_in_words, layout_label
 from planner.report.numbers import (
     gigabytes,
@@ -59,7 +59,7 @@ def plan_report(plan: Plan) -> RenderableType:
             _proof(plan),
             groups.places(plan, scenario),
             _time(plan),
-            _memory(plan),
+            *_memory(plan),
             groups.traffic(plan),
             groups.swaps(plan),
             _runners_up(plan),
@@ -254,30 +254,10 @@ def _time_style(term: str) -> str:
     return "cyan" if term in ("tp", "cp", "ep", "pp", "dp") else "yellow"
 
 
-def _memory(plan: Plan) -> RenderableType | None:
-    memory = plan.memory
-    if memory is None:
-        return None
-    style = VERDICT_STYLES[memory.verdict]
-    whole = max(memory.capacity_bytes, memory.peak_bytes)
-    rows: list[Sequence[RenderableType | str]] = [
-        (name, f"{gigabytes(value)} GB", percent(value / memory.capacity_bytes), Bar(value / whole))
-        for name, value in memory.terms.items()
-        if value > 0
-    ]
-    rows.append(
-        (
-            Text("peak", STRONG),
-            f"{gigabytes(memory.peak_bytes)} GB",
-            percent(memory.peak_bytes / memory.capacity_bytes),
-            Bar(memory.peak_bytes / whole, style, track=True),
-        )
-    )
-    number = len(memory.by_stage)
-    where = f"stage {memory.worst_stage} (of 0 to {number - 1}), the fullest"
-    where = where if number > 1 else "each rank"
-    title = f"Memory of {where} (share of {gigabytes(memory.capacity_bytes)} GB)"
-    return section(title, table([("", "l"), ("", "r"), ("", "r"), ("", "b")], rows))
+def _memory(plan: Plan) -> list[RenderableType | None]:
+    if plan.memory is None:
+        return []
+    return [memory.fullest_stage(plan.memory), memory.stages(plan.memory)]
 
 
 # ---------------------------------------------------------------- runners-up and warnings

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import memory
+from planner.cost.activations import activation_bytes
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.memory import (
     VERDICTS,
     StageMemory,
-    activation_bytes,
     floor_bytes,
     layer_parameters,
     stage_memory,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost import memory
+from planner.cost import activations, memory
 from planner.cost.context import CostContext
 from planner.cost.memory import (
     VERDICTS,
@@ -18,12 +18,14 @@ from planner.cost.memory import (
     stage_memory,
     stage_parameters,
     verdict_index,
+    weight_bytes,
     worst_stage,
 )
 from planner.cost.pipeline import layers_by_stage
 from planner.files import load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
+from planner.problem.quantities import Figure
 from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,
@@ -51,7 +53,7 @@ def parameters(ctx: CostContext, layout: Layout, layers: list[int]) -> list[floa
 
 
 def activation_bytes(ctx: CostContext, layout: Layout) -> float:
-    return float(memory.activation_bytes(ctx, layout, experts=False))
+    return float(activations.activation_bytes(ctx, layout, experts=False))
 
 
 def layer_parameters(ctx: CostContext, tp: int) -> float:
@@ -141,9 +143,40 @@ def test_zero_3_holds_a_layer_or_two_whole_and_the_rest_in_shards() -> None:
     assert terms(ctx, layout, layers=100)["parameters"] < whole["parameters"] / 4
 
 
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize(("pp", "whole"), [(1, False), (2, True)])
+def test_pipelines_may_gather_once_a_step(pp: int, whole: bool, zero_stage: int) -> None:
+    """Then the stage's weights are all there, and its gradients whole beside their shards."""
+    layout = Layout(pp=pp, num_microbatches=2, dp_shard=4, zero_stage=zero_stage)
+    resharding, gathering = (
+        terms(context(software=software(gathers_once_in_pipelines=once)), layout)
+        for once in (False, True)
+    )
+    count = parameters(context(), layout, [8] * pp)[0]
+    more = {name: gathering[name] - resharding[name] for name in TERMS}
+    held = 2 * count - resharding["parameters"]
+    assert more["parameters"] == pytest.approx(whole * held)
+    assert more["gradients"] == pytest.approx(whole * 4 * count)
+    assert held > 0 or zero_stage == 2
+    assert not any(more[name] for name in TERMS if name not in ("parameters", "gradients"))
+
+
 def test_gradient_bytes_are_the_software_s() -> None:
     found = terms(context(software=software(gradient_bytes=2.0)), Layout())
     assert found["gradients"] == found["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("primary", "matmul_bytes", "weight"),
+    # 16 bits; 16 bits and a copy in FP8; FP8 by rows and by columns
+    [((), 2.0, 2.0), ((), 1.0, 3.0), (("fp8",), 1.0, 2.0), (("mxfp8",), 1.0, 3.0)],
+)
+def test_weights_in_low_precision(
+    primary: tuple[str, ...], matmul_bytes: float, weight: float
+) -> None:
+    ctx = context(software=software(low_precision_parameters=primary))
+    ctx = replace(ctx, training=ctx.training.replace(precision="fp8"), matmul_bytes=matmul_bytes)
+    assert weight_bytes(ctx) == weight
 
 
 # ---------------------------------------------------------------- activations
@@ -198,9 +231,9 @@ def test_flash_attention_keeps_no_scores() -> None:
         # the softmax's output; with dropout its mask and output
         ("fused-softmax", False, 2),
         ("fused-softmax", True, 5),
-        # unfused also what goes into the softmax and comes out, in FP32
-        ("naive", False, 10),
-        ("naive", True, 13),
+        # unfused also what comes out in FP32; softmax needs its input no more
+        ("naive", False, 6),
+        ("naive", True, 9),
     ],
 )
 def test_scores_that_are_written_are_kept(backend: str, dropout: bool, per_score: int) -> None:
@@ -217,12 +250,32 @@ def test_gated_mlp_and_fewer_key_value_heads_by_hand() -> None:
     assert by_hand <= found <= by_hand + 4 * A * S
 
 
-def test_eager_software_keeps_what_others_fuse() -> None:
-    """The gate's activation, and queries and keys before rotation: f + q + kv elements a token."""
-    changes = {"gated_mlp": True, "num_key_value_heads": 1}
-    ctx, profile = gpt("flash", **changes), software(keeps_every_output=True)
-    fused, eager = (activation_bytes(c, Layout()) for c in (ctx, replace(ctx, software=profile)))
-    assert eager - fused == S * 2 * (4 * H + H + H / 4)
+def kept_more(ctx: CostContext, layout: Layout, **flags: bool) -> float:
+    """Bytes a layer keeps more of where the software has these flags."""
+    flagged = replace(ctx, software=software(**flags))
+    return float(activation_bytes(flagged, layout)) - float(activation_bytes(ctx, layout))
+
+
+def test_eager_activations_keep_the_gate_s_output() -> None:
+    """SiLU's output, f elements of 2 bytes a token; rotation by constants keeps nothing."""
+    ctx = gpt("flash", gated_mlp=True, num_key_value_heads=1)
+    assert kept_more(ctx, Layout(), keeps_every_output=True) == S * 2 * 4 * H
+    ungated = gpt("flash")
+    assert kept_more(ungated, Layout(), keeps_every_output=True) == 0
+
+
+@pytest.mark.parametrize(("sp", "share"), [(False, 1), (True, 4)])
+def test_eager_norms_keep_their_fp32_steps(sp: bool, share: int) -> None:
+    """Two norms a layer: x in FP32, 4 bytes, and the normalised x in 16 bits, 2, an element."""
+    found = kept_more(gpt("flash"), Layout(tp=4, sp=sp), eager_norm=True)
+    assert found == 2 * (4 + 2) * S * H / share
+
+
+def test_gathered_inputs_are_kept_whole_where_they_are_not_gathered_again() -> None:
+    """The two blocks' inputs: 2·2h bytes a token instead of a fourth of them, under sp alone."""
+    sp = Layout(tp=4, sp=True)
+    assert kept_more(gpt("flash"), sp, keeps_gathered_inputs=True) == 4 * S * H * (1 - 1 / 4)
+    assert kept_more(gpt("flash"), Layout(tp=4), keeps_gathered_inputs=True) == 0
 
 
 def test_low_precision_keeps_matmul_inputs_as_cast() -> None:
@@ -257,19 +310,61 @@ def test_recompute_keeps_less(layout: Layout, backend: str) -> None:
     assert kept["none"] >= kept["alternate"] >= kept["full"]
 
 
+MLP_GRADIENTS = 2 * 2 * 4 * H * S
+"""Bytes of the gradients of the MLP's activations, in and out of GELU, of one sequence."""
+
+
 def test_a_recomputed_layer_is_whole_while_it_runs() -> None:
-    """8 layers' inputs, 2 micro-batches in flight, and everything of the one that is run again."""
+    """8 layers' inputs, 2 micro-batches in flight, and everything of the one that is run again,
+    with the gradients of softmax's output and input beside its scores."""
     layout = Layout(pp=2, num_microbatches=4, recompute="full")
     found = terms(gpt("fused-softmax"), layout, stage=0, layers=8)["activations"]
-    once = 34 * S * H + 5 * A * S * S
-    assert found == pytest.approx(2 * 8 * 2 * S * H + once, rel=0.01)
+    once = 34 * S * H + (5 + 4) * A * S * S
+    assert found == pytest.approx(2 * 8 * 2 * S * H + once + MLP_GRADIENTS, rel=0.01)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_recomputed_scores_are_there_beside_the_loss(recompute: str) -> None:
+    """Whatever the loss takes: blocks of scores that the forward pass left are no room for it."""
+    layout = Layout(recompute=recompute, mbs=2)
+    huge = software(logits_bytes=1e9)
+    with_scores, without = (
+        terms(replace(gpt(backend), software=huge), layout)["activations"]
+        - 8 * float(activation_bytes(gpt(backend), layout))
+        for backend in ("fused-softmax", "flash")
+    )
+    assert without == pytest.approx(0)
+    assert with_scores == pytest.approx((recompute != "none") * 5 * A * S * S * 2)
+
+
+def test_loss_and_backward_pass_are_not_at_once() -> None:
+    """What the last stage holds beside kept inputs is the larger of the two."""
+    layout = Layout(recompute="full")
+    whole = terms(gpt("flash"), layout)
+    working = whole["activations"] + whole["logits"] - 8 * 2 * S * H
+    assert whole["logits"] < working == pytest.approx(34 * S * H + MLP_GRADIENTS, rel=0.01)
+    heavy = terms(replace(gpt("flash"), software=software(logits_bytes=1e6)), layout)
+    assert heavy["activations"] == pytest.approx(8 * 2 * S * H)
+
+
+def test_fresh_gradients_are_those_of_one_layer_s_mlp() -> None:
+    """8h² weights over tp, 4 bytes each, before they are added to the gradients held."""
+    layout = Layout(tp=2, pp=2, num_microbatches=2)
+    fused = terms(gpt("flash"), layout)["activations"]
+    fresh = replace(gpt("flash"), software=software(fresh_gradient_bytes=4.0))
+    assert terms(fresh, layout)["activations"] - fused == pytest.approx(8 * H**2 / 2 * 4)
 
 
 def test_activations_are_held_once_for_each_micro_batch_in_flight() -> None:
     layout = Layout(pp=4, num_microbatches=16)
-    per_layer = activation_bytes(gpt("flash"), layout)
-    held = [terms(gpt("flash"), layout, stage, layers=2)["activations"] for stage in range(4)]
-    assert held == pytest.approx([2 * per_layer * count for count in (4, 3, 2, 1)])
+    ctx = gpt("flash")
+    per_layer = float(activation_bytes(ctx, layout))
+    held = [terms(ctx, layout, stage, layers=2) for stage in range(4)]
+    beside = [MLP_GRADIENTS] * 3 + [max(MLP_GRADIENTS - held[3]["logits"], 0)]
+    expected = [
+        2 * per_layer * count + more for count, more in zip((4, 3, 2, 1), beside, strict=True)
+    ]
+    assert [usage["activations"] for usage in held] == pytest.approx(expected)
 
 
 # ---------------------------------------------------------------- the rest
@@ -283,8 +378,14 @@ def test_logits_weigh_on_the_last_stage_alone() -> None:
     assert last == 3 * 64 * 64 * 10
     assert terms(ctx, replace(layout, tp=2), 1)["logits"] == last / 2
     assert terms(ctx, replace(layout, cp=2), 1)["logits"] == last / 2
-    gathering = context(software=software(logits_bytes=10.0, gathers_logits=True))
-    assert terms(gathering, replace(layout, tp=2), 1)["logits"] == last
+
+
+def test_gathered_logits_are_whole_on_every_rank() -> None:
+    """And beside them the gathered 16-bit logits and their gradient, 4 bytes an entry."""
+    ctx = context(software=software(logits_bytes=10.0, gathers_logits=True))
+    entries = 3 * 64 * 64
+    assert terms(ctx, Layout(mbs=3))["logits"] == entries * 10
+    assert terms(ctx, Layout(mbs=3, tp=2))["logits"] == entries * 14
 
 
 @pytest.mark.parametrize(
@@ -301,11 +402,14 @@ def test_every_group_of_several_has_a_communicator(layout: Layout, groups: int) 
     assert terms(ctx, layout)["runtime"] == 1000 + 10 * groups
 
 
-def test_allocator_takes_its_share_of_what_is_allocated() -> None:
-    ctx = context(software=software({"allocator_fraction": 0.1}, runtime_bytes=1000.0))
-    found = terms(ctx, Layout(tp=2, dp_shard=2, num_microbatches=2))
-    allocated = sum(found[name] for name in TERMS if name not in ("runtime", "allocator"))
-    assert found["allocator"] == pytest.approx(0.1 * allocated)
+@pytest.mark.parametrize(("recompute", "share"), [("none", 0.1), ("selective", 0.1), ("full", 0)])
+def test_allocator_takes_its_share_of_what_is_kept_in_many_sizes(
+    recompute: str, share: float
+) -> None:
+    layout = Layout(pp=2, num_microbatches=2, recompute=recompute)
+    ctx = context(software=software({"allocator_fraction": 0.1}))
+    kept = 2 * 8 * float(activation_bytes(ctx, layout))
+    assert terms(ctx, layout)["allocator"] == pytest.approx(share * kept)
 
 
 @pytest.mark.parametrize(
@@ -355,10 +459,31 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
 # ---------------------------------------------------------------- tables
 
 
+def lavish(ctx: CostContext) -> CostContext:
+    """The context under software that keeps all that any keeps."""
+    flags = (
+        "gathers_logits", "keeps_every_output", "eager_norm", "keeps_gathered_inputs",
+        "gathers_once_in_pipelines",
+    )  # fmt: skip
+    fresh = Figure(4.0, "test", "assumed")
+    held = ctx.software.replace(fresh_gradient_bytes=fresh, **dict.fromkeys(flags, True))
+    return replace(ctx, software=held)
+
+
+CONTEXTS = [known for b in BACKENDS for known in (LOSSY[b, "bf16"], lavish(LOSSY[b, "bf16"]))]
+
+
 @settings(deadline=None)
-@given(layouts(), st.sampled_from(BACKENDS))
-def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
-    ctx = LOSSY[backend, "bf16"]
+@given(layouts(), st.sampled_from(CONTEXTS))
+def test_lavish_software_holds_no_less(layout: Layout, ctx: CostContext) -> None:
+    _, peak = worst_stage(ctx, layout)
+    _, most = worst_stage(lavish(ctx), layout)
+    assert float(most) >= float(peak)
+
+
+@settings(deadline=None)
+@given(layouts(), st.sampled_from(CONTEXTS))
+def test_worst_stage_is_the_worst_of_all(layout: Layout, ctx: CostContext) -> None:
     layers = layers_by_stage(ctx.model.num_layers, layout)
     every = stage_memory(ctx, layout, np.arange(layout.pp), np.array(layers))
     _, peak = worst_stage(ctx, layout)
@@ -366,9 +491,8 @@ def test_worst_stage_is_the_worst_of_all(layout: Layout, backend: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(BACKENDS))
-def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
-    ctx = LOSSY[backend, "bf16"]
+@given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(CONTEXTS))
+def test_table_equals_numbers(rows: list[Layout], ctx: CostContext) -> None:
     table, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
     verdicts = verdict_index(ctx, peaks)
     assert peaks.dtype == np.float64
@@ -385,9 +509,9 @@ def test_table_equals_numbers(rows: list[Layout], backend: str) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-12, err_msg=name)
 
 
-@given(st.lists(layouts(), min_size=1, max_size=4))
-def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout]) -> None:
-    usage, _ = worst_stage(LOSSY["flash", "bf16"], LayoutTable.from_layouts(rows))
+@given(st.lists(layouts(), min_size=1, max_size=4), st.sampled_from(CONTEXTS))
+def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout], ctx: CostContext) -> None:
+    usage, _ = worst_stage(ctx, LayoutTable.from_layouts(rows))
     columns = [np.broadcast_to(getattr(usage, name), (3, len(rows))) for name in TERMS]
     assert np.min(columns) >= 0
     np.testing.assert_allclose(usage.total, np.sum(columns, axis=0), rtol=1e-12)

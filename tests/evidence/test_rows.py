@@ -108,10 +108,25 @@ def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
         ("Megatron-LM 2021", "megatron-2021"),
         ("torchtitan (some later release)", "torchtitan"),
         ("MaxText / JAX", "jax-xla"),
+        ("NeMo/Megatron-Core", "nemo"),
+        ("Megatron-Bridge / Megatron-Core", "nemo"),
     ],
 )
 def test_frameworks(framework: str, profile: str) -> None:
     assert software_of(framework).name == profile
+
+
+@pytest.mark.parametrize(
+    ("notes", "eager"),
+    [
+        ("trial 1; fused RMSNorm kernel off; gradients", True),
+        ("trial 2; fused RMSNorm kernel on; gradients", False),
+        ("nothing of norms", False),
+        (None, False),
+    ],
+)
+def test_norm_kernels(make_run: MakeRun, notes: str | None, eager: bool) -> None:
+    assert job_of(make_run(notes=notes)).scenario.software.eager_norm is eager
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.published import PublishedRun
+from planner.evidence.published import PublishedRun, read_runs
 from planner.evidence.rows import job_of
 from planner.evidence.runs import in_half, predict, predict_runs, ranking_groups, validate_runs
 
@@ -231,3 +231,16 @@ def test_wrong_options(make_run: MakeRun, options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         validate_runs([make_run()], **options)
     assert caught.value.allowed
+
+
+def test_memory_verdicts_hold_on_the_half_that_nothing_was_fitted_to() -> None:
+    """Of the published runs; the README says by how much."""
+    runs = read_runs("scenarios/published/measured_runs.jsonl")
+    held_out = validate_runs(runs, min_mfu=0.15, half="test", models="dense")
+    fits = held_out.fits
+    assert fits.true_fit / (fits.true_fit + fits.false_oom) >= 0.93
+    assert fits.true_oom / (fits.true_oom + fits.false_fit) >= 0.93
+    assert fits.balanced_accuracy is not None and fits.balanced_accuracy >= 0.95
+    assert held_out.memory.median_fraction is not None
+    assert held_out.memory.median_fraction <= 0.04
+    assert held_out.ranking.picks_oom <= 1

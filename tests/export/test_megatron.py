@@ -15,7 +15,9 @@ from planner.cost.pipeline import default_stage_layers
 from planner.errors import ExportError, UnknownNameError
 from planner.export import TARGETS, export_plan
 from planner.export.megatron import chunk_layers, pipeline_layout
+from planner.files import load
 from planner.layout import Layout
+from planner.problem.software import Software
 from tests.report.fabricated import LAYOUT, fabricated_plan
 
 NAME = "megatron-args.sh"
@@ -213,6 +215,16 @@ def test_overlaps(tmp_path):
 )  # fmt: skip
 def test_precisions(precision, flag, value, tmp_path):
     assert flags(with_inputs("training", precision=precision), tmp_path)[flag] == value
+
+
+def test_states_in_fewer_bytes_than_megatron_s_defaults(tmp_path):
+    usual = flags(fabricated_plan(), tmp_path)
+    assert not {"--grad-reduce-in-bf16", "--fp8-param-gather"} & set(usual)
+    plan = with_inputs("training", precision="fp8")
+    nemo = load("nemo", "software", Software).model_dump(mode="json")
+    found = flags(replace(plan, inputs={**plan.inputs, "software": nemo}), tmp_path)
+    assert found["--grad-reduce-in-bf16"] is None
+    assert found["--fp8-param-gather"] is None
 
 
 def test_a_model_with_biases_and_learned_positions(tmp_path):

@@ -23,17 +23,24 @@ TIME = {
     "optimizer": 0.012, "host": 0.02, "stage_imbalance": 0.05, "bubble": 1.3, "straggler": 0.33,
 }  # fmt: skip
 
+TERMS = {
+    "parameters": 6.4e9, "gradients": 12.8e9, "optimizer": 0.3e9, "activations": 43e9,
+    "logits": 1.3e9, "buffers": 0.3e9, "runtime": 1.6e9, "allocator": 3.2e9,
+}  # fmt: skip
+
 MEMORY = MemoryReport(
-    terms={
-        "parameters": 6.4e9, "gradients": 12.8e9, "optimizer": 0.3e9, "activations": 43e9,
-        "logits": 1.3e9, "buffers": 0.3e9, "runtime": 1.6e9, "allocator": 3.2e9,
-    },
+    terms=TERMS,
     peak_bytes=68.9e9,
     capacity_bytes=85.52e9,
     verdict="fits",
     worst_stage=0,
-    by_stage=tuple({"stage": float(i), "peak_bytes": (68.9 - i) * 1e9} for i in range(16)),
-)  # fmt: skip
+    by_stage=tuple(
+        {"stage": i, "layers": 8, "peak_bytes": (68.9 - i) * 1e9}
+        | TERMS
+        | {"activations": (43 - i) * 1e9}
+        for i in range(16)
+    ),
+)
 
 
 def group(
