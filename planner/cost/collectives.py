@@ -99,8 +99,8 @@ def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, N
 
 def num_members(split: Sequence[Numeric]) -> Numeric:
     """Members of a group: the product of its split, T numbers or arrays of one shape."""
-    size: Numeric = 1.0
-    for members in split:
+    size, *others = split
+    for members in others:
         size = size * members
     return size
 
@@ -196,22 +196,25 @@ def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numer
 
     split, hop and base: T numbers (or arrays of one shape), inner to outer.
     """
-    inside, outside = ring_parts(split, hop, base)
+    inside, outside, _ = ring_parts(split, hop, base)
     return inside + outside
 
 
-def ring_parts(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> tuple[Numeric, Numeric]:
-    """Latency of a ring: its start and the hops in innermost domains; the hops between domains.
+def ring_parts(
+    split: Sequence[Numeric], hop: PerTier, base: PerTier
+) -> tuple[Numeric, Numeric, Numeric]:
+    """Latency of a ring: its start and the hops in innermost domains; those between; their number.
 
     Of the ring's n links a message passes all but one. The slowest messages are spared one inside
     a domain: of 2 nodes of 8 they pass 13 inside and both between. A hop between domains is
     RING_HOP of one in a tree.
     """
     size = num_members(split)
-    domains = size / split[0]
+    domains = domains_joined = size / split[0]
     several = np.asarray(split[0]) > 1
+    spared = several & (domains > 1)
     start = several * base[0]
-    inside = (size - domains - (several & (domains > 1))) * hop[0]
+    inside = (size - domains - spared) * hop[0]
     outside: Numeric = 0.0
     closing: Numeric = 0.0
     for members, hop_seconds, base_seconds in zip(split[1:], hop[1:], base[1:], strict=True):
@@ -221,13 +224,8 @@ def ring_parts(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> tuple[N
         start = np.maximum(start, spans * base_seconds)
         closing = np.maximum(closing, spans * hop_seconds)
         domains = wider
-    return start + inside, RING_HOP * (outside + several * closing)
-
-
-def ring_crossings(split: Sequence[Numeric]) -> Numeric:
-    """Hops between domains that the slowest message of a ring passes: all, or all but one."""
-    domains = num_members(split) / split[0]
-    return domains - ((np.asarray(split[0]) == 1) | (domains == 1))
+    outside = RING_HOP * (outside + several * closing)
+    return start + inside, outside, domains_joined - 1.0 + spared
 
 
 RING_HOP = 0.75

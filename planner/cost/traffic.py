@@ -162,8 +162,7 @@ def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
     late = None if tiers.rendezvous_seconds is None else _rendezvous(kind, split, tiers)
     short = None
     if kind in ("gather", "broadcast"):
-        inside, outside = collectives.ring_parts(split, hop, base)
-        crossings = collectives.ring_crossings(split)
+        inside, outside, crossings = collectives.ring_parts(split, hop, base)
         latency = inside + outside
         switch = collectives.SWITCH_GATHER * inside
         switch = switch + collectives.SWITCH_CROSSING_SECONDS * crossings

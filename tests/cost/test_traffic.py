@@ -228,7 +228,7 @@ def test_channels_cost_their_parts_one_after_another() -> None:
     hop, base = ctx.tiers.hop_seconds, ctx.tiers.base_seconds
     split = [8.0, 4.0]
     ring, tree = (f(split, hop, base) for f in (collectives.ring_latency, collectives.tree_latency))
-    inside, _ = collectives.ring_parts(split, hop, base)
+    inside, *_ = collectives.ring_parts(split, hop, base)
     exchange = collectives.pairwise_latency(split, hop, base)
     send = collectives.pair_latency(split, hop, base)
     prices = {
