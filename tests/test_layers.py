@@ -44,7 +44,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("overlap", "pipeline"),
         ("layers",),
         ("context",),
-        ("compute",),
+        ("compute", "prices"),
         ("experts", "flops"),
         ("traffic", "work", "host", "activations"),
         ("memory",),

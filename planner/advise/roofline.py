@@ -11,7 +11,7 @@ import numpy as np
 from planner.cost import roofline as roof
 from planner.cost.collectives import duration
 from planner.cost.context import TierArrays
-from planner.cost.traffic import price
+from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
 from planner.files import load, names, read, resolve
 from planner.planfile import GroupReport, Plan

@@ -61,7 +61,12 @@ SWITCH_PAIR = 0.7
 SWITCH_TREE, SWITCH_RING = 5.0, 0.5
 """Switch seconds per second of latency, from nccl-tests sweeps of many fabrics. NCCL's hops slow
 down 5.7-fold from LL to Simple inside a node and 2.8 to 5.2-fold between nodes; an all-reduce moves
-from trees to rings besides, so it counts both; sends are Simple all along."""
+from trees to rings besides, so it counts both; a gather counts what is inside a domain alone; sends
+are Simple all along."""
+
+SWITCH_CROSSING_SECONDS = 11.3e-6
+"""Switch of a gather per hop between domains: 14 us of Simple less 2.7 of LL, NCCL's constants for
+a ring. It does not grow with the fabric's hop: a software network's is slow in every protocol."""
 
 
 def gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
@@ -82,7 +87,7 @@ def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, N
 
     Links carry inside a domain or on the way out, so not where a domain holds one member only.
     """
-    size = _product(split)
+    size = num_members(split)
     inner: Numeric = 1.0
     tiers = []
     for tier, members in enumerate(split):
@@ -92,9 +97,10 @@ def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, N
     return size, tiers
 
 
-def _product(split: Sequence[Numeric]) -> Numeric:
-    size: Numeric = 1.0
-    for members in split:
+def num_members(split: Sequence[Numeric]) -> Numeric:
+    """Members of a group: the product of its split, T numbers or arrays of one shape."""
+    size, *others = split
+    for members in others:
         size = size * members
     return size
 
@@ -119,6 +125,24 @@ def all_reduce_busy(
     return (2.0 * ring[0] * np.maximum(lifted, 1.0), *(2.0 * seconds for seconds in ring[1:]))
 
 
+def sharp_busy(
+    split: Sequence[Numeric], busy: Sequence[Numeric], rate: PerTier
+) -> tuple[Numeric, ...]:
+    """Busy seconds per byte all-reduced where switches of the network reduce, if less than `busy`.
+
+    A domain's members hand its sum, S in all, up to the switches and get the total down, both at
+    once: each link carries S/inner_t, where a ring carries 2·(n − 1)/n of that. rate: 0 where
+    switches do not reduce; the innermost tier is left as it is (all_reduce_busy has its switches).
+    """
+    _, tiers = _crossings(split)
+    found = list(busy)
+    for tier in range(1, len(busy)):
+        carries, inner = tiers[tier]
+        if rate[tier] > 0:
+            found[tier] = np.minimum(busy[tier], carries / (inner * rate[tier]))
+    return tuple(found)
+
+
 IN_SWITCH_MEMBERS = 6
 """NVLS raises all-reduce from five or six ranks on (nccl-tests logs of 2, 4 and 8 ranks)."""
 
@@ -129,7 +153,7 @@ def own_part_busy(split: Sequence[Numeric], share: float, rate: Numeric) -> Nume
     It moves from input to output by no link but by the same channels, in `share` of a part's time
     at `rate`; so a pair of H100 reaches three quarters of the bus bandwidth of eight.
     """
-    return (np.asarray(split[0]) > 1) * (share / rate) / _product(split)
+    return (np.asarray(split[0]) > 1) * (share / rate) / num_members(split)
 
 
 def broadcast_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
@@ -191,28 +215,70 @@ def point_to_point_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeri
 def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
     """Seconds one ring all-gather or reduce-scatter takes to pass an empty message round.
 
-    The ring passes all n members: of its n − 1 hops, as many stay inside a domain of tier t as
-    members (or inner domains) it joins there, in all of the group's domains (NCCL's ring model).
+    split, hop and base: T numbers (or arrays of one shape), inner to outer.
     """
-    domains = _product(split)
-    start: Numeric = 0.0
-    hops: Numeric = 0.0
-    for members, hop_seconds, base_seconds in zip(split, hop, base, strict=True):
-        start = np.maximum(start, (np.asarray(members) > 1) * base_seconds)
-        domains = domains / members
-        hops = hops + domains * (members - 1.0) * hop_seconds
-    return start + hops
+    inside, outside, _ = ring_parts(split, hop, base)
+    return inside + outside
+
+
+def ring_parts(
+    split: Sequence[Numeric], hop: PerTier, base: PerTier
+) -> tuple[Numeric, Numeric, Numeric]:
+    """Latency of a ring: its start and the hops in innermost domains; those between; their number.
+
+    Of the ring's n links a message passes all but one. The slowest messages are spared one inside
+    a domain: of 2 nodes of 8 they pass 13 inside and both between. A hop between domains is
+    RING_HOP of one in a tree.
+    """
+    size = num_members(split)
+    domains = domains_joined = size / split[0]
+    several = np.asarray(split[0]) > 1
+    spared = several & (domains > 1)
+    start = several * base[0]
+    inside = (size - domains - spared) * hop[0]
+    outside: Numeric = 0.0
+    closing: Numeric = 0.0
+    for members, hop_seconds, base_seconds in zip(split[1:], hop[1:], base[1:], strict=True):
+        spans = np.asarray(members) > 1
+        wider = domains / members
+        outside = outside + (domains - wider) * hop_seconds
+        start = np.maximum(start, spans * base_seconds)
+        closing = np.maximum(closing, spans * hop_seconds)
+        domains = wider
+    outside = RING_HOP * (outside + several * closing)
+    return start + inside, outside, domains_joined - 1.0 + spared
+
+
+RING_HOP = 0.75
+"""Of a tree's hop between domains: NCCL's tuning constants have 0.5 (LL, LL128) to 1 (Simple);
+all-gathers over two nodes show 0.65 (A3 Mega) and 0.85 (B200 on InfiniBand)."""
 
 
 def tree_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
-    """Seconds an empty all-reduce takes: up and down a tree over domains, a chain inside one."""
+    """Seconds an empty all-reduce takes: up and down a tree over domains, a chain inside one.
+
+    start + 2·[(g_0 − 1)·hop_0 + Σ over levels l = 0, 1, … of (1 + FARTHER_PER_LEVEL·l)·hop_t], with
+    log2 g_t levels in tier t (NCCL's tree model has all levels alike).
+    """
     start: Numeric = 0.0
     hops: Numeric = 0.0
+    below: Numeric = 0.0
     for tier, (members, hop_seconds, base_seconds) in enumerate(zip(split, hop, base, strict=True)):
         start = np.maximum(start, (np.asarray(members) > 1) * base_seconds)
-        depth = members - 1.0 if tier == 0 else np.log2(members)
-        hops = hops + 2.0 * depth * hop_seconds
+        if tier == 0:
+            hops = 2.0 * (members - 1.0) * hop_seconds
+            continue
+        levels = np.log2(members)
+        farther = 1.0 + FARTHER_PER_LEVEL * (below + 0.5 * (levels - 1.0))
+        hops = hops + 2.0 * levels * farther * hop_seconds
+        below = below + levels
     return start + hops
+
+
+FARTHER_PER_LEVEL = 0.1
+"""How much longer a hop takes at each level of a tree over domains: twice as many domains lie more
+switches and longer cables apart (H100 on InfiniBand: 25 us over 2 nodes, 36 over 4; GH200 on
+Slingshot: 4.9 us a hop in 2 nodes, 6.7 in 512)."""
 
 
 POSTING_SHARE = 0.25
@@ -225,7 +291,7 @@ SIMPLE_BASE = 8.4 / 6.6
 
 def pairwise_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
     """Seconds an empty all-to-all takes: a message to and from every peer, posted in turn."""
-    peers = _product(split) - 1.0
+    peers = num_members(split) - 1.0
     start, farthest = _farthest(split, hop, base)
     return start * (1.0 + POSTING_SHARE * peers) + farthest
 

@@ -50,6 +50,10 @@ class TierArrays:
     short_send: Array | None = None  # as point_to_point, short on the innermost tier; None: alike
     mesh_members: tuple[float | None, ...] | None = None  # of full meshes; None: there are none
     own_part: float | None = None  # of the innermost tier; None: it takes no time
+    rendezvous_seconds: Array | None = None  # a hop's, above the eager limit; None: there is none
+    eager_bytes: float = np.inf  # least of the tiers with a rendezvous
+    sharp: Array | None = None  # as all_reduce, where switches reduce (else 0); None: nowhere
+    sharp_seconds: Array | None = None  # one pass through those switches
 
     @classmethod
     def of(cls, topology: Topology) -> TierArrays:
@@ -75,6 +79,8 @@ class TierArrays:
             short_send=_short_send(tiers, line * column("p2p_efficiency")),
             mesh_members=_mesh_members(tiers),
             own_part=None if (own := tiers[0].fabric.own_part) is None else float(own),
+            **_rendezvous(tiers),
+            **_sharp(tiers, line),
         )
 
 
@@ -83,6 +89,22 @@ def _short_send(tiers: Sequence[Tier], point_to_point: Array) -> Array | None:
     if rate is None:
         return None
     return np.minimum(point_to_point, [float(rate), *(np.inf for _ in tiers[1:])])
+
+
+def _rendezvous(tiers: Sequence[Tier]) -> dict[str, Any]:
+    limits = [float(limit) for tier in tiers if (limit := tier.fabric.eager_bytes) is not None]
+    if not limits:
+        return {}
+    seconds = [float(tier.fabric.rendezvous_seconds or 0.0) for tier in tiers]
+    return {"rendezvous_seconds": np.array(seconds), "eager_bytes": min(limits)}
+
+
+def _sharp(tiers: Sequence[Tier], line: Array) -> dict[str, Any]:
+    shares = [float(tier.fabric.sharp_efficiency or 0.0) for tier in tiers]
+    if not any(shares):
+        return {}
+    seconds = [float(tier.fabric.sharp_seconds or 0.0) for tier in tiers]
+    return {"sharp": line * shares, "sharp_seconds": np.array(seconds)}
 
 
 def _mesh_members(tiers: Sequence[Tier]) -> tuple[float | None, ...] | None:

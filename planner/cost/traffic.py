@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost import collectives
-from planner.cost.collectives import GroupCost, Numeric, PerTier
+from planner.cost.collectives import GroupCost, Numeric
 from planner.cost.compute import RECOMPUTED_SHARES
-from planner.cost.context import Array, CostContext, TierArrays
+from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_layers
+from planner.cost.prices import Price, price
 from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
 from planner.problem.model import MoE
 
@@ -218,81 +218,6 @@ def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str
 def _used(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """The parts that any row calls, one at least: the others need not be priced."""
     return tuple(part for part in parts if np.any(part.calls)) or parts[:1]
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a kind of collective costs a group: seconds per call, and busy seconds per byte.
-
-    short_busy: the innermost tier's per byte of short sends, where those are slower.
-    """
-
-    latency_seconds: Numeric
-    switch_seconds: Numeric
-    busy_seconds: tuple[Numeric, ...]
-    short_busy_seconds: Numeric | None = None
-
-    def cost(self, calls: Numeric, num_bytes: Numeric) -> GroupCost:
-        """Cost vector of so many calls that move so many bytes in all."""
-        busy = tuple(num_bytes * seconds for seconds in self.busy_seconds)
-        if self.short_busy_seconds is not None:
-            short = np.minimum(num_bytes, calls * SHORT_SEND_BYTES) * self.short_busy_seconds
-            busy = (np.maximum(busy[0], short), *busy[1:])
-        return GroupCost(calls * self.latency_seconds, busy, calls * self.switch_seconds)
-
-
-SHORT_SEND_BYTES = 64 * 2.0**20
-"""Sends of up to so many bytes run at the short rate; longer ones take no less (sendrecv logs of
-8 H100 and 8 B200: 82 GB/s to 64 MiB, then the same 0.8 ms to 256 MiB)."""
-
-
-def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
-    """What a kind of collective costs a group split over tiers so."""
-    hop, base = tiers.hop_seconds, tiers.base_seconds
-    gather = _in_mesh(tiers.gather, split, tiers)
-    short = None
-    if kind in ("gather", "broadcast"):
-        latency = collectives.ring_latency(split, hop, base)
-        switch = collectives.SWITCH_GATHER * latency
-        ring = collectives.gather_busy if kind == "gather" else collectives.broadcast_busy
-        busy = ring(split, gather)
-    elif kind == "all_reduce":
-        latency = collectives.tree_latency(split, hop, base)
-        switch = collectives.SWITCH_TREE * latency
-        switch = switch + collectives.SWITCH_RING * collectives.ring_latency(split, hop, base)
-        busy = collectives.all_reduce_busy(split, gather, _in_mesh(tiers.all_reduce, split, tiers))
-    elif kind == "all_to_all":
-        latency = collectives.pairwise_latency(split, hop, base)
-        switch = collectives.SWITCH_ALL_TO_ALL * latency
-        busy = collectives.all_to_all_busy(split, _in_mesh(tiers.all_to_all, split, tiers))
-    elif kind.startswith("dispatch/"):
-        latency = collectives.pair_latency(split, hop, base)
-        switch = collectives.SWITCH_PAIR * latency
-        rate = _in_mesh(tiers.all_to_all, split, tiers)
-        busy = collectives.dispatch_busy(split, rate, int(kind.removeprefix("dispatch/")))
-    else:
-        latency = collectives.pair_latency(split, hop, base)
-        switch = collectives.SWITCH_PAIR * latency
-        busy = collectives.point_to_point_busy(split, tiers.point_to_point)
-        if tiers.short_send is not None:
-            short, *_ = collectives.point_to_point_busy(split, tiers.short_send)
-    if tiers.own_part is not None and kind in ("gather", "all_reduce", "all_to_all"):
-        rate = tiers.all_to_all[0] if kind == "all_to_all" else tiers.gather[0]
-        own = collectives.own_part_busy(split, tiers.own_part, rate)
-        if kind == "all_reduce" and tiers.all_reduce[0] > tiers.gather[0]:
-            own = own * (np.asarray(split[0]) < collectives.IN_SWITCH_MEMBERS)
-        busy = (busy[0] + own, *busy[1:])
-    return Price(latency, switch, busy, short)
-
-
-def _in_mesh(rate: Array, split: Sequence[Numeric], tiers: TierArrays) -> PerTier:
-    """Rates that the group's links reach together: in a full mesh, of those it has."""
-    if tiers.mesh_members is None:
-        return rate
-    return [
-        tier_rate if mesh is None else tier_rate * collectives.mesh_share(members, mesh)
-        for tier_rate, members, mesh in zip(rate, split, tiers.mesh_members, strict=True)
-    ]
 
 
 def channel_costs(

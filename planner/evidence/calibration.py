@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.context import TierArrays
 from planner.errors import InputError
@@ -35,8 +36,13 @@ STARTS = (1.0, 0.6)
 PROBE = 1.25
 LEAST_EFFECT = 0.01
 """A parameter is determined if a value so much larger moves predictions by this share at least:
-of the largest messages for bandwidth, of the smallest for latency, of all for the ramp. Others
-keep their value: the logs may be bound by another tier, or hold no small message."""
+of the largest messages for bandwidth, of the smallest for latency, of all for the ramp, of any for
+a rendezvous. Others keep their value: the logs may be bound by another tier, or hold no small
+message."""
+
+OUT_OF_ORDER = 1.2
+"""A message that takes so much longer than a larger one does is left out of the loss: a protocol
+badly chosen, or other traffic."""
 
 LEAST_FIGURE = {"efficiency": 0.01, "ramp": 0.01}
 MOST_FIGURE = {"efficiency": 1.0, "ramp": 20.0}
@@ -61,6 +67,7 @@ GATHER = Parameter("efficiency", ("all_gather", "reduce_scatter", "broadcast"))
 REDUCE = Parameter("all_reduce_efficiency", ("all_reduce",))
 EXCHANGE = Parameter("all_to_all_efficiency", ("alltoall",))
 SEND = Parameter("p2p_efficiency", ("sendrecv",))
+RENDEZVOUS = Parameter("rendezvous_seconds", ("all_reduce", "all_gather", "reduce_scatter"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,8 @@ def parameters(fabric: Fabric, placed: Sequence[Placed]) -> list[Parameter]:
     gathers = bool(measured & set(GATHER.operations))
     reduce = replace(REDUCE, with_gather=not lifted and not gathers)
     free = [HOP, RAMP, GATHER, reduce, EXCHANGE, SEND]
+    if fabric.rendezvous_seconds is not None:
+        free.insert(1, RENDEZVOUS)
     if len({(log.sweep.operation, log.split) for log in placed}) > 1:
         free.insert(0, BASE)
     return [p for p in free if measured & set(p.operations)]
@@ -232,9 +241,16 @@ def _loss(
     placed: Sequence[Placed], position: int, free: Sequence[Parameter], values: Sequence[float]
 ) -> float:
     off = [
-        np.abs(np.log(_times(log, position, free, values) / log.sweep.seconds)) for log in placed
+        np.abs(np.log(_times(log, position, free, values) / log.sweep.seconds))[in_order(log.sweep)]
+        for log in placed
     ]
     return float(np.mean(np.concatenate(off) ** LOSS_POWER))
+
+
+def in_order(sweep: Sweep) -> NDArray[np.bool_]:
+    """Which points take about as long as larger ones at most; others are not the size's doing."""
+    larger = np.minimum.accumulate(sweep.seconds[::-1])[::-1]
+    return sweep.seconds <= OUT_OF_ORDER * larger
 
 
 def _effect(
@@ -253,6 +269,8 @@ def _effect(
         shares = np.abs(np.log(after / before))
         if "efficiency" in name:
             moved.append(shares[-1])
+        elif name == RENDEZVOUS.name:
+            moved.append(np.max(shares))
         else:
             moved.append(np.mean(shares) if name == RAMP.name else shares[0])
     return float(max(moved))
@@ -282,6 +300,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "all_reduce_efficiency": ("all_reduce",),
     "all_to_all_efficiency": ("all_to_all",),
     "p2p_efficiency": ("point_to_point",),
+    "rendezvous_seconds": ("rendezvous_seconds",),
 }
 ALL_RINGS = ("gather", "all_reduce")
 

@@ -9,6 +9,7 @@ from planner.errors import InputError
 from planner.files import Reference, Strict
 from planner.problem.hardware import Accelerator
 from planner.problem.quantities import (
+    Bytes,
     BytesPerSecond,
     Count,
     Efficiency,
@@ -42,8 +43,31 @@ class Fabric(Strict):
     )
     # Accelerators that a full mesh links pairwise: fewer of them share fewer links.
     mesh_members: Annotated[Figure, Sourced(at_least=2)] | None = None
+    # What a hop takes longer for messages above the eager limit, which the two ends agree on first.
+    rendezvous_seconds: Seconds | None = Field(alias="rendezvous_latency", default=None)
+    eager_bytes: Bytes | None = Field(alias="eager_limit", default=None)
+    # Switches that reduce all-reduces (SHARP): share of the bandwidth at which a rank's bytes go up
+    # once and down once, and the time of one pass through the switches; absent: they do not.
+    sharp_efficiency: Efficiency | None = None
+    sharp_seconds: Seconds | None = Field(alias="sharp_latency", default=None)
     # Time of a rank's own part of a collective over that of a part on the links; absent: none.
     own_part: Annotated[Figure, Sourced(above=0, at_most=1)] | None = None
+
+    @model_validator(mode="after")
+    def _pairs(self) -> "Fabric":
+        for one, other in PAIRS:
+            names = [type(self).model_fields[name].alias or name for name in (one, other)]
+            given = [getattr(self, name) is not None for name in (one, other)]
+            if given[0] != given[1]:
+                raise InputError(
+                    f"'{names[given.index(True)]}' is given without '{names[given.index(False)]}'",
+                    key=names[given.index(True)],
+                    allowed="both of the two, or neither",
+                )
+        return self
+
+
+PAIRS = (("rendezvous_seconds", "eager_bytes"), ("sharp_efficiency", "sharp_seconds"))
 
 
 class Tier(Strict):

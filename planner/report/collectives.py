@@ -28,11 +28,13 @@ ERROR_COLUMNS = [
 
 def collectives_report(document: Mapping[str, Any]) -> RenderableType:
     """Errors of predicted times by section, operation and log; the plain line beside them."""
+    held_out = document["sections"]["held_out"]
     parts: list[RenderableType | None] = [
         Text(
             f"{document['logs']} logs, {document['points']:,} points: median error "
             f"{_share(document['median_fraction'])}, 95th percentile "
-            f"{_share(document['p95_fraction'])}",
+            f"{_share(document['p95_fraction'])}; held out from every fit "
+            f"{_share(held_out['median_fraction'])} and {_share(held_out['p95_fraction'])}",
             STRONG,
         ),
         section("Error of time by section", _sections(document)),

@@ -7,14 +7,16 @@ splits is at most the step of any placement.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.collectives import Numeric
 from planner.cost.compute import distinct_values
 from planner.cost.context import TierArrays
-from planner.cost.traffic import Price, price
+from planner.cost.prices import Price, price
 from planner.search.placement import splits
 
 IntArray = NDArray[np.int64]
@@ -39,12 +41,33 @@ def component_minima(
     rows = [
         _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner) for size in distinct.tolist()
     ]
-    length = max((len(row) for row in rows if row is not None), default=2 + len(widths))
-    table = np.array([row or (0.0,) * length for row in rows], dtype=np.float64)
-    latency, switch, *busy = table.T[:, position]
     possible = np.array([row is not None for row in rows], dtype=bool)[position]
-    short = busy.pop() if len(busy) > len(widths) else None
-    return Price(latency, switch, tuple(busy), short), possible
+    return _columns(rows, len(widths), position), possible
+
+
+def _columns(rows: Sequence[Price | None], num_tiers: int, position: IntArray) -> Price:
+    """Prices of numbers as one price of arrays, zeros where there is none."""
+    known = [row for row in rows if row is not None]
+    nothing = Price(0.0, 0.0, (0.0,) * num_tiers)
+    filled = [nothing if row is None else row for row in rows]
+
+    def column(read: Callable[[Price], Numeric]) -> Numeric:
+        return np.array([read(row) or 0.0 for row in filled], dtype=np.float64)[position]
+
+    def optional(read: Callable[[Price], Numeric | None]) -> Numeric | None:
+        return column(read) if any(read(row) is not None for row in known) else None
+
+    return Price(
+        latency_seconds=column(lambda row: row.latency_seconds),
+        switch_seconds=column(lambda row: row.switch_seconds),
+        busy_seconds=tuple(
+            np.array([row.busy_seconds[t] for row in filled], dtype=np.float64)[position]
+            for t in range(num_tiers)
+        ),
+        short_busy_seconds=optional(lambda row: row.short_busy_seconds),
+        rendezvous_seconds=optional(lambda row: row.rendezvous_seconds),
+        long_calls_per_byte=column(lambda row: row.long_calls_per_byte),
+    )
 
 
 class _Tiers:
@@ -68,13 +91,24 @@ def _minima(
     num_ranks: int,
     tiers: _Tiers,
     inner: tuple[int, int],
-) -> tuple[float, ...] | None:
+) -> Price | None:
     options = splits(size, widths, num_ranks)
     options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
     if not len(options):
         return None
     unit = price(kind, list(options.T), tiers.tiers)
-    parts = [unit.latency_seconds, unit.switch_seconds, *unit.busy_seconds]
-    if unit.short_busy_seconds is not None:
-        parts.append(unit.short_busy_seconds)
-    return tuple(float(np.min(np.broadcast_to(part, len(options)))) for part in parts)
+
+    def least(part: Numeric) -> float:
+        return float(np.min(np.broadcast_to(part, len(options))))
+
+    def optional(part: Numeric | None) -> float | None:
+        return None if part is None else least(part)
+
+    return Price(
+        latency_seconds=least(unit.latency_seconds),
+        switch_seconds=least(unit.switch_seconds),
+        busy_seconds=tuple(least(seconds) for seconds in unit.busy_seconds),
+        short_busy_seconds=optional(unit.short_busy_seconds),
+        rendezvous_seconds=optional(unit.rendezvous_seconds),
+        long_calls_per_byte=least(unit.long_calls_per_byte),
+    )

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
+from planner.cost.prices import Price
 from planner.cost.step import evaluate, shape_costs, step_time
-from planner.cost.traffic import Price, Splits, channel_costs, joined, occurrences
+from planner.cost.traffic import Splits, channel_costs, joined, occurrences
 from planner.layout import DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms

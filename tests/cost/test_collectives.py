@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.collectives import (
+    FARTHER_PER_LEVEL,
     POSTING_SHARE,
+    RING_HOP,
     SIMPLE_BASE,
     GroupCost,
     all_reduce_busy,
@@ -25,6 +27,8 @@ from planner.cost.collectives import (
     pairwise_latency,
     point_to_point_busy,
     ring_latency,
+    ring_parts,
+    sharp_busy,
     tree_latency,
 )
 
@@ -178,6 +182,25 @@ def test_broadcast_sends_everything_over_every_link() -> None:
     assert (inside, outside) == pytest.approx((1 / NVLINK, 1 / (8 * NIC)), rel=1e-15)
 
 
+def test_switches_of_the_network_take_each_byte_once() -> None:
+    """32 nodes of 8: S/8 up and S/8 down at 0.9 · 50 GB/s, where rings carry 2 · 255/256 of S/8."""
+    split, ring = [8.0, 32.0], all_reduce([8.0, 32.0], RATES)
+    inside, outside = sharp_busy(split, ring, (0.0, 0.9 * NIC))
+    assert inside == ring[0]
+    assert outside == pytest.approx(1 / (8 * 0.9 * NIC), rel=1e-15)
+    assert ring[1] / outside == pytest.approx(0.9 * 2 * 255 / 256, rel=1e-15)
+
+
+def test_switches_that_are_slower_than_rings_are_left_alone() -> None:
+    ring = all_reduce([8.0, 32.0, 2.0], (NVLINK, NIC, NIC))
+    found = sharp_busy([8.0, 32.0, 2.0], ring, (0.0, 0.4 * NIC, 0.9 * NIC))
+    assert found[:2] == ring[:2]
+    assert found[2] == pytest.approx(1 / (256 * 0.9 * NIC), rel=1e-15)
+    assert sharp_busy([8.0, 1.0, 1.0], all_reduce([8.0, 1.0, 1.0], (1.0,) * 3), (0.0, 1.0, 1.0))[
+        1:
+    ] == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(("members", "share"), [(1, 1 / 7), (2, 1 / 7), (4, 3 / 7), (8, 1.0)])
 def test_a_mesh_has_a_link_per_other_member(members: int, share: float) -> None:
     assert mesh_share(float(members), 8.0) == pytest.approx(share, rel=1e-15)
@@ -201,10 +224,48 @@ def test_ring_passes_every_member_once() -> None:
     assert ring_latency([8.0], [2.0], [3.0]) == 3.0 + 7 * 2.0
 
 
+@pytest.mark.parametrize(
+    ("split", "inside", "between"),
+    [
+        ([8.0, 1.0, 1.0], 7, 0),
+        ([8.0, 2.0, 1.0], 13, 2),  # the slowest of 15 hops: both between the nodes
+        ([8.0, 4.0, 1.0], 27, 4),
+        ([1.0, 10.0, 1.0], 0, 9),  # one member a node: no hop inside to be spared
+        ([1.0, 1.0, 1.0], 0, 0),
+    ],
+)
+def test_slowest_message_of_a_ring_is_spared_a_hop_inside(
+    split: list[float], inside: int, between: int
+) -> None:
+    """Every hop once against the ring walked link by link, the best link of each start left out."""
+    found = ring_parts(split, [1.0, 100.0, 100.0], [0.0] * 3)
+    assert found == pytest.approx((inside, RING_HOP * 100 * between, between))
+    ring = ([1.0] * int(split[0] - 1) + [100.0 * RING_HOP]) * int(split[1] * split[2])
+    spared = min(ring) if len(ring) > 1 else sum(ring)
+    walked = sum(ring) - spared if split[1] * split[2] > 1 else split[0] - 1
+    assert found[0] + found[1] == pytest.approx(walked)
+
+
+def test_ring_over_three_tiers_closes_over_the_slowest() -> None:
+    """2 a node, 3 nodes a leaf, 4 leaves: 12 links inside, 8 of leaves, 3 + 1 of the spine."""
+    inside, outside, crossings = ring_parts([2.0, 3.0, 4.0], [1.0, 10.0, 100.0], [5.0, 3.0, 4.0])
+    assert inside == 5.0 + 12 - 1
+    assert outside == pytest.approx(RING_HOP * (8 * 10.0 + 4 * 100.0))
+    assert crossings == 12
+
+
 def test_tree_goes_up_and_down() -> None:
     """A chain of 8 inside each node, two levels over 4 nodes, both ways; the slower start."""
     found = tree_latency([8.0, 4.0], [1.0, 10.0], [3.0, 5.0])
-    assert found == 5.0 + 2 * (7 * 1.0 + 2 * 10.0)
+    assert found == pytest.approx(5.0 + 2 * (7 * 1.0 + (1 + 1 + FARTHER_PER_LEVEL) * 10.0))
+
+
+def test_levels_of_a_tree_lie_farther_apart() -> None:
+    """Level by level over 8 leaves of 4 nodes: five levels, counted through both tiers."""
+    found = tree_latency([1.0, 4.0, 8.0], [1.0, 10.0, 100.0], [0.0] * 3)
+    levels = [10.0, 10.0, 100.0, 100.0, 100.0]
+    summed = sum(hop * (1 + FARTHER_PER_LEVEL * level) for level, hop in enumerate(levels))
+    assert found == pytest.approx(2 * summed)
 
 
 def test_neighbour_is_one_hop_away() -> None:

@@ -52,6 +52,29 @@ def test_oversubscribed_and_overridden_tiers() -> None:
     assert TierArrays.of(fast).gather.tolist() == [1.0, 10.0]
 
 
+def test_rendezvous_and_reducing_switches_are_off_by_default() -> None:
+    plain = TierArrays.of(topology([fabric(), fabric()]))
+    assert plain.rendezvous_seconds is None
+    assert plain.sharp is None
+    assert plain.sharp_seconds is None
+
+
+def test_rendezvous_and_reducing_switches_of_some_tiers() -> None:
+    """The smaller of two eager limits counts; a share of the rate after oversubscription."""
+    leaf = fabric(rendezvous_seconds=2.0, eager_bytes=64.0, sharp_efficiency=0.5, sharp_seconds=3.0)
+    spine = fabric(rendezvous_seconds=4.0, eager_bytes=32.0)
+    cluster = topology([fabric(), leaf, spine], (8, 4, 2))
+    inner, outer, outermost = cluster.tiers
+    slow = outer.replace(oversubscription=figure(2.0))
+    tiers = TierArrays.of(cluster.replace(tiers=(inner, slow, outermost)))
+    assert tiers.rendezvous_seconds is not None
+    assert tiers.rendezvous_seconds.tolist() == [0.0, 2.0, 4.0]
+    assert tiers.eager_bytes == 32.0
+    assert tiers.sharp is not None and tiers.sharp_seconds is not None
+    assert tiers.sharp.tolist() == [0.0, 0.25, 0.0]
+    assert tiers.sharp_seconds.tolist() == [0.0, 3.0, 0.0]
+
+
 def test_ramp_is_one_number_a_tier() -> None:
     assert context(topology=topology([fabric(ramp=0.3), fabric()])).ramp == (0.3, 0.0)
 

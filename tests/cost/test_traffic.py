@@ -236,17 +236,22 @@ def test_channels_cost_their_parts_one_after_another() -> None:
     hop, base = ctx.tiers.hop_seconds, ctx.tiers.base_seconds
     split = [8.0, 4.0]
     ring, tree = (f(split, hop, base) for f in (collectives.ring_latency, collectives.tree_latency))
+    inside, *_ = collectives.ring_parts(split, hop, base)
     exchange = collectives.pairwise_latency(split, hop, base)
     send = collectives.pair_latency(split, hop, base)
     prices = {
-        "gather": (ring, 2 * ring, collectives.gather_busy(split, [0.9, 0.9])),
+        "gather": (ring, 2 * inside + 4 * 11.3e-6, collectives.gather_busy(split, [0.9, 0.9])),
         "all_reduce": (
             tree,
             5 * tree + ring / 2,
             collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
         ),
         "all_to_all": (exchange, exchange, collectives.all_to_all_busy(split, [0.7, 0.7])),
-        "broadcast": (ring, 2 * ring, collectives.broadcast_busy(split, [0.9, 0.9])),
+        "broadcast": (
+            ring,
+            2 * inside + 4 * 11.3e-6,
+            collectives.broadcast_busy(split, [0.9, 0.9]),
+        ),
         "pair": (send, 0.7 * send, collectives.point_to_point_busy(split, [0.5, 0.5])),
     }
     parts = tuple(Part(kind, 10.0 + i, 100.0 * (i + 1)) for i, kind in enumerate(prices))

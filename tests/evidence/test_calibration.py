@@ -10,7 +10,7 @@ import pytest
 
 from planner.cost.context import TierArrays
 from planner.errors import InputError
-from planner.evidence.calibration import calibrate
+from planner.evidence.calibration import calibrate, in_order
 from planner.evidence.collectives import predicted, ramps
 from planner.evidence.fabric_file import fabric_yaml
 from planner.evidence.fabrics import place
@@ -90,6 +90,31 @@ def test_a_network_is_found_again(dgx: Topology) -> None:
     assert found.fabric.efficiency.source == "as all-reduce: fit to log"
 
 
+def test_a_rendezvous_is_found_again_where_the_fabric_has_one(dgx: Topology) -> None:
+    guess = with_fabric(dgx, 1, rendezvous_seconds=5e-6, eager_bytes=4096.0)
+    truth = {"hop_seconds": 6e-6, "ramp": 0.5, "rendezvous_seconds": 9e-6}
+    found = calibrate([measured(with_fabric(guess, 1, **truth), 16)], guess)
+    assert "rendezvous_seconds" in found.fitted
+    for name, value in truth.items():
+        assert getattr(found.fabric, name) == pytest.approx(value, rel=0.03)
+    assert found.fabric.eager_bytes == 4096.0
+    large = measured(guess, 16)
+    few = replace(large, num_bytes=SIZES[-3:], seconds=large.seconds[-3:])
+    assert "rendezvous_seconds" in calibrate([few], guess).kept
+
+
+def test_sizes_that_take_longer_than_larger_ones_say_nothing(dgx: Topology) -> None:
+    """Four sizes take eight times as long, as under a bad protocol: the fit is the same."""
+    log = measured(with_fabric(dgx, 1, hop_seconds=9e-6), 32)
+    slow = (SIZES >= 2**17) & (SIZES <= 2**20)
+    dip = replace(log, seconds=np.where(slow, 8.0, 1.0) * log.seconds)
+    assert in_order(dip).tolist() == (~slow).tolist()
+    assert in_order(log).all()
+    without, with_dip = calibrate([log], dgx).fabric, calibrate([dip], dgx).fabric
+    for name in ("hop_seconds", "ramp", "all_reduce_efficiency"):
+        assert getattr(with_dip, name) == pytest.approx(getattr(without, name), rel=0.02)
+
+
 def test_every_operation_fits_its_own_share(dgx: Topology) -> None:
     truth = {
         "base_seconds": 9e-6, "hop_seconds": 0.8e-6, "efficiency": 0.7,
@@ -116,11 +141,21 @@ def test_what_the_logs_do_not_say_is_kept(dgx: Topology) -> None:
     assert kept.fabric.all_reduce_efficiency == pytest.approx(0.8, rel=0.03)
 
 
-def test_a_shipped_fabric_is_what_calibrate_finds(dgx: Topology) -> None:
-    (log,) = (s for s in read_sweeps([PUBLISHED]) if s.name == "h100_1x8_allreduce_nvls")
-    found, shipped = calibrate([log], dgx).fabric, dgx.tiers[0].fabric
-    for name in ("hop_seconds", "ramp", "all_reduce_efficiency"):
-        assert getattr(found, name) == pytest.approx(getattr(shipped, name), rel=0.02)
+@pytest.mark.parametrize(
+    ("name", "tier", "figures"),
+    [
+        ("h100_1x8_allreduce_nvls", 0, ("hop_seconds", "ramp", "all_reduce_efficiency")),
+        ("h100_2x8_ib_allreduce", 1, ("hop_seconds", "ramp")),
+    ],
+)
+def test_a_shipped_fabric_is_what_calibrate_finds(
+    dgx: Topology, name: str, tier: int, figures: tuple[str, ...]
+) -> None:
+    (log,) = (s for s in read_sweeps([PUBLISHED]) if s.name == name)
+    ran_on = dgx.replace(tiers=place(log).tiers)
+    found, shipped = calibrate([log], ran_on).fabric, ran_on.tiers[tier].fabric
+    for attribute in figures:
+        assert getattr(found, attribute) == pytest.approx(getattr(shipped, attribute), rel=0.02)
 
 
 # ---------------------------------------------------------------- files

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.files import load, names
+from planner.evidence.fabric_file import fabric_yaml
+from planner.files import load, names, parse
 from planner.problem.quantities import Figure
 from planner.problem.topology import Fabric, Topology
 
@@ -49,6 +50,31 @@ def test_with_scale_up_width(toy: Topology) -> None:
     assert toy.with_scale_up_width(4).widths == (4, 4)
     with pytest.raises(InputError, match="width"):
         toy.with_scale_up_width(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("rendezvous_latency: {value: 9 us, source: x, status: assumed}", "eager_limit"),
+        ("eager_limit: {value: 4 KiB, source: x, status: assumed}", "rendezvous_latency"),
+        ("sharp_efficiency: {value: 0.9, source: x, status: assumed}", "sharp_latency"),
+        ("sharp_latency: {value: 30 us, source: x, status: assumed}", "sharp_efficiency"),
+    ],
+)
+def test_figures_that_go_together(given: str, missing: str) -> None:
+    text = fabric_yaml(load("infiniband-ndr", "fabric", Fabric))
+    key = given.split(":")[0]
+    with pytest.raises(InputError, match=f"'{key}' is given without '{missing}'"):
+        parse(text + given + "\n", "mine.yaml", Fabric)
+
+
+def test_shipped_switches_that_reduce_differ_in_that_alone() -> None:
+    plain, sharp = (load(f"infiniband-ndr{s}", "fabric", Fabric) for s in ("", "-sharp"))
+    assert plain.sharp_efficiency is None and plain.sharp_seconds is None
+    assert (sharp.sharp_efficiency, sharp.sharp_seconds) == (0.9, 30e-6)
+    same = sharp.replace(name=plain.name, sharp_efficiency=None, sharp_seconds=None)
+    for name in Fabric.model_fields:
+        assert getattr(same, name) == getattr(plain, name), name
 
 
 @pytest.mark.parametrize("name", names("fabric"))

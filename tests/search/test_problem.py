@@ -64,6 +64,10 @@ def fraction(most: float = 1.0) -> st.SearchStrategy[float]:
     return st.integers(0, 10).map(lambda tenth: most * tenth / 10)
 
 
+RENDEZVOUS = {"rendezvous_seconds": 2e-5, "eager_bytes": 2.0**22}
+SHARP = {"sharp_efficiency": 0.9, "sharp_seconds": 3e-5}
+
+
 @st.composite
 def random_fabrics(draw: st.DrawFn, num_tiers: int) -> list[Fabric]:
     rate = 1e9 * draw(st.integers(20, 600))
@@ -78,6 +82,8 @@ def random_fabrics(draw: st.DrawFn, num_tiers: int) -> list[Fabric]:
                 ramp=draw(st.sampled_from([0.0, 0.3, 1.0])),
                 short_send_bytes_per_second=draw(st.sampled_from([None, 0.2 * rate])),
                 mesh_members=draw(st.sampled_from([None, None, 8.0])),
+                **draw(st.sampled_from([{}, {}, RENDEZVOUS])),
+                **draw(st.sampled_from([{}, {}, SHARP])),
             )
         )
         rate *= draw(st.sampled_from([0.03, 0.1, 0.3, 0.8, 1.2]))
