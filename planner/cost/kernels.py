@@ -1,11 +1,11 @@
-"""Time of matrix-multiply kernels."""
+"""Time of matrix-multiply kernels, one product or one for each of several experts."""
 
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["GemmParameters", "gemm_seconds"]
+__all__ = ["GemmParameters", "gemm_seconds", "grouped_gemm_seconds"]
 
 
 class GemmParameters(Protocol):
@@ -68,19 +68,67 @@ def gemm_seconds(
     quantisation); k ramp, square root and all coefficients fitted to the measured GEMM latencies
     of aiconfigurator-core 0.12.0 (Apache-2.0), forward kernels with m, n, k >= 512.
     """
-    rows, columns, depth = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
+    return grouped_gemm_seconds(
+        1, m, n, k,
+        peak_flops=peak_flops,
+        coefficients=coefficients,
+        num_multiprocessors=num_multiprocessors,
+        hbm_bytes_per_second=hbm_bytes_per_second,
+        hbm_efficiency=hbm_efficiency,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+    )  # fmt: skip
+
+
+def grouped_gemm_seconds(
+    num_groups: ArrayLike,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    *,
+    peak_flops: ArrayLike,
+    coefficients: GemmParameters,
+    num_multiprocessors: ArrayLike,
+    hbm_bytes_per_second: ArrayLike,
+    hbm_efficiency: ArrayLike,
+    input_bytes: ArrayLike,
+    output_bytes: ArrayLike,
+) -> NDArray[np.float64] | Any:
+    """Seconds of one launch of `num_groups` products (m × k)·(k × n), each with weights of its own.
+
+    Numbers or arrays that broadcast, each >= 1; m is the rows of one group, such as the tokens of
+    one expert. The tiles of all groups share the waves, and the launch is paid once::
+
+        seconds = overhead + max(compute, hbm)
+        compute = num_groups·2·m·n·k / (peak · efficiency · ramp · wave)
+        wave    = num_groups·m·n / (tiles·tile_m·tile_n) · sqrt(tiles / slots)
+        tiles   = num_groups · ceil(m/tile_m) · ceil(n/tile_n)
+        hbm     = num_groups · (input_bytes·(m·k + k·n) + output_bytes·m·n)
+                  / (bandwidth · hbm_efficiency)
+
+    with ramp and slots of `gemm_seconds`, which is this with one group. Many groups of few rows
+    are slow for what they stick out of their tiles and for each reading weights of its own, not
+    for their launches. Seconds never fall with num_groups, m, n or k.
+
+    Source: one persistent launch over all experts as in CUTLASS's grouped GEMM (NVIDIA CUTLASS,
+    example 24) and MegaBlocks (arXiv 2211.15841), in the form of `gemm_seconds`.
+    """
+    groups, rows, columns, depth = (
+        np.asarray(size, dtype=np.float64) for size in (num_groups, m, n, k)
+    )
     multiprocessors = np.asarray(num_multiprocessors, dtype=np.float64)
 
     tile_area = coefficients.tile_m * coefficients.tile_n
-    tiles = -(-rows // coefficients.tile_m) * -(-columns // coefficients.tile_n)
+    tiles = groups * -(-rows // coefficients.tile_m) * -(-columns // coefficients.tile_n)
     slots = multiprocessors * -(-tiles // multiprocessors)
-    wave = rows * columns / (tiles * tile_area) * np.sqrt(tiles / slots)
+    wave = groups * rows * columns / (tiles * tile_area) * np.sqrt(tiles / slots)
     ramp = depth / (depth + coefficients.k_half)
     attainable_flops = np.asarray(peak_flops) * coefficients.efficiency * ramp * wave
-    compute_seconds = 2.0 * rows * columns * depth / attainable_flops
+    compute_seconds = 2.0 * groups * rows * columns * depth / attainable_flops
 
-    moved_bytes = np.asarray(input_bytes) * (rows + columns) * depth + (
-        np.asarray(output_bytes) * rows * columns
+    moved_bytes = groups * (
+        np.asarray(input_bytes) * (rows + columns) * depth
+        + np.asarray(output_bytes) * rows * columns
     )
     hbm_seconds = moved_bytes / (np.asarray(hbm_bytes_per_second) * np.asarray(hbm_efficiency))
     return coefficients.overhead_seconds + np.maximum(compute_seconds, hbm_seconds)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.kernels import gemm_seconds
+from planner.cost.kernels import gemm_seconds, grouped_gemm_seconds
 
 COEFFICIENTS = SimpleNamespace(
     efficiency=0.8, k_half=100.0, tile_m=128, tile_n=64, overhead_seconds=3e-6
@@ -20,12 +20,19 @@ HARDWARE = {
     "input_bytes": 2,
     "output_bytes": 2,
 }
+NO_HBM = {"hbm_bytes_per_second": 1e18}
 sizes = st.integers(1, 200_000)
 rates = st.floats(1e9, 1e17)
 
 
 def seconds(m, n, k, **changes):
     return gemm_seconds(m, n, k, **{"coefficients": COEFFICIENTS, **HARDWARE, **changes})
+
+
+def grouped(num_groups, m, n, k, **changes):
+    return grouped_gemm_seconds(
+        num_groups, m, n, k, **{"coefficients": COEFFICIENTS, **HARDWARE, **changes}
+    )
 
 
 def test_compute_bound_by_hand():
@@ -114,6 +121,64 @@ def test_never_faster_with_a_larger_product(m, n, k, more):
 def test_never_above_the_roof(m, n, k):
     useful_seconds = 2.0 * m * n * k / (1e15 * COEFFICIENTS.efficiency)
     assert seconds(m, n, k) >= COEFFICIENTS.overhead_seconds + useful_seconds * (1 - 1e-12)
+
+
+# ---------------------------------------------------------------- groups
+
+
+def test_groups_share_the_waves_by_hand():
+    # Four groups of 2 x 10 tiles: 80 tiles in one wave of 100, where each alone would idle 80.
+    flops = 4 * 2 * 256 * 640 * 900
+    expected = 3e-6 + flops / (1e15 * 0.8 * 0.9 * 0.8**0.5)
+    assert grouped(4, 256, 640, 900, **NO_HBM) == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_group_reads_its_own_weights_by_hand():
+    # Eight groups of one row: 8·(2·(10 000 + 10 000·20 000) + 2·20 000) bytes at 2.4e12 a second.
+    expected = 3e-6 + 8 * 400_060_000 / 2.4e12
+    assert grouped(8, 1, 20_000, 10_000) == pytest.approx(expected, rel=1e-12)
+
+
+def test_groups_of_whole_tiles_and_waves_cost_what_one_product_does():
+    # 100 groups of one row of 10 tiles, or one product of 100 rows of tiles: the same 1 000 tiles.
+    whole = seconds(12_800, 640, 900, **NO_HBM)
+    assert grouped(100, 128, 640, 900, **NO_HBM) == pytest.approx(whole, rel=1e-12)
+
+
+@given(groups=st.integers(1, 256), m=sizes, n=sizes, k=sizes)
+def test_one_launch_is_never_slower_than_one_for_each_group(groups, m, n, k):
+    assert grouped(1, m, n, k) == seconds(m, n, k)
+    assert grouped(groups, m, n, k) <= groups * seconds(m, n, k) * (1 + 1e-12)
+
+
+@given(groups=st.integers(1, 256), m=sizes, n=sizes, k=sizes, more=st.integers(1, 5000))
+def test_groups_are_never_faster_with_more_work(groups, m, n, k, more):
+    least = grouped(groups, m, n, k) * (1 - 1e-12)
+    assert grouped(groups + more, m, n, k) >= least
+    assert grouped(groups, m + more, n, k) >= least
+    assert grouped(groups, m, n + more, k) >= least
+    assert grouped(groups, m, n, k + more) >= least
+
+
+@given(groups=st.integers(2, 256), m=sizes, n=sizes, k=sizes)
+def test_one_product_of_all_rows_is_a_lower_bound(groups, m, n, k):
+    """Splitting rows among groups only adds tiles and weights."""
+    assert grouped(groups, m, n, k) >= seconds(groups * m, n, k) * (1 - 1e-12)
+
+
+def test_groups_as_scalars_equal_arrays():
+    groups = np.array([1, 8, 64])[:, None, None]
+    m = np.array([1, 200, 4096])[None, :, None]
+    k = np.array([1, 7168])[None, None, :]
+    table = grouped(groups, m, 2048, k)
+    assert table.shape == (3, 3, 2)
+    assert table.dtype == np.float64
+    for i, j, h in np.ndindex(table.shape):
+        one = grouped(groups[i, 0, 0].item(), m[0, j, 0].item(), 2048, k[0, 0, h].item())
+        assert table[i, j, h] == pytest.approx(one, rel=1e-12)
+
+
+# ---------------------------------------------------------------- measured
 
 
 # The form against measured latencies:
