@@ -52,11 +52,11 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("optimize", "certify", "relax", "swaps"),
     ),
     "evidence": (
-        ("metrics", "published", "sweeps", "fabric_file"),
-        ("rows", "fabrics"),
-        ("runs", "collectives"),
+        ("metrics", "published", "sweeps", "fabric_file", "descent", "package", "parts"),
+        ("rows", "fabrics", "latencies", "operators", "part_file"),
+        ("runs", "collectives", "kernels"),
         ("suspicion",),
-        ("calibration",),
+        ("calibration", "kernel_fit"),
     ),
     "advise": (
         ("baseline", "contexts", "measured"),
@@ -76,7 +76,7 @@ LIGHT = {"click"}
 
 LIGHT_OURS = {"errors", "cli"}
 
-SLOW = ("ortools", "pint", "matplotlib", "pandas", "ruamel")
+SLOW = ("ortools", "pint", "matplotlib", "pandas", "pyarrow", "ruamel")
 """Libraries that take 0.1 s and more to load: only inside functions, in every module."""
 
 
