@@ -222,7 +222,8 @@ def calibrate_collectives(
 def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
     """Measured matrix products (CSV, parquet) beside their predictions.
 
-    Without paths those of the package aiconfigurator-core, and its attention and expert kernels.
+    Without paths those of the package aiconfigurator-core that no fit has seen, and its attention
+    and expert kernels.
 
     Raises:
         InputError: a file cannot be read or holds nonsense, or the package is not installed.
@@ -235,6 +236,7 @@ def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
         tables,
         attention_errors(package_files("attention")),
         expert_errors(package_files("moe")),
+        scored="held_out",
     )
 
 

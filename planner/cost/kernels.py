@@ -7,9 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["GemmParameters", "flash_seconds", "gemm_seconds", "grouped_gemm_seconds"]
 
-ROOF_NORM = 3.0
-"""Power of the mean that joins compute and HBM time; infinite would hide one behind the other."""
-
 
 class GemmParameters(Protocol):
     """What `gemm_seconds` reads of one accelerator's coefficients at one precision.
@@ -137,10 +134,10 @@ def grouped_gemm_seconds(
         + np.asarray(output_bytes) * rows * columns
     )
     hbm_seconds = moved_bytes / (np.asarray(hbm_bytes_per_second) * np.asarray(hbm_efficiency))
-    longer = np.maximum(compute_seconds, hbm_seconds)
-    shorter = np.minimum(compute_seconds, hbm_seconds)
-    joined = longer * (1.0 + (shorter / longer) ** ROOF_NORM) ** (1.0 / ROOF_NORM)
-    return coefficients.overhead_seconds + joined
+    # products and not powers, which numpy takes through logarithms
+    cubes = compute_seconds * compute_seconds * compute_seconds
+    cubes = cubes + hbm_seconds * hbm_seconds * hbm_seconds
+    return coefficients.overhead_seconds + np.cbrt(cubes)
 
 
 def flash_seconds(

@@ -3,15 +3,15 @@
     validate_kernels(read_latencies(["gemm.csv"])).to_document()
 
 Scored are products of m, n, k >= LEAST_SIZE, as training's are. A fifth of the shapes is held out
-of every fit (`planner calibrate kernels`), chosen by a hash of the shape alone, so the errors on it
-are those of shapes that no coefficient has seen, whichever part or type they are of.
+of every fit (`planner calibrate kernels`), chosen by a hash of the shape alone. Of the measurements
+that the shipped coefficients are fitted to, only that fifth counts; of others, all do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -76,28 +76,32 @@ class GemmErrors:
     """Errors of one part and type, with the coefficients of its file.
 
     precision: whose coefficients these are; block-scaled FP8 has none of its own.
+    errors: signed, of each shape; held_out: which of them no fit has seen.
     """
 
     accelerator: str
     dtype: str
     precision: str
-    all: TimeErrors
-    held_out: TimeErrors
-    errors: Floats  # signed, of the shapes held out
+    errors: Floats
+    held_out: NDArray[np.bool_]
 
     def to_document(self) -> dict[str, Any]:
         """The errors as JSON values."""
         return {
             "coefficients": self.precision,
-            "all": asdict(self.all),
-            "held_out": asdict(self.held_out),
+            "all": asdict(TimeErrors.of(self.errors.tolist())),
+            "held_out": asdict(TimeErrors.of(self.errors[self.held_out].tolist())),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class KernelsValidation:
-    """Errors of predicted kernels, as `planner validate kernels --json` prints them."""
+    """Errors of predicted kernels, as `planner validate kernels --json` prints them.
 
+    scored: "held_out" if coefficients are fitted to the other shapes, "all" if to none.
+    """
+
+    scored: Literal["held_out", "all"]
     gemm: tuple[GemmErrors, ...]
     attention: tuple[OperatorErrors, ...]
     experts: tuple[OperatorErrors, ...]
@@ -105,9 +109,12 @@ class KernelsValidation:
 
     @property
     def headline(self) -> TimeErrors:
-        """Products held out, all parts and types pooled."""
-        pooled = [error for part in self.gemm for error in part.errors.tolist()]
-        return TimeErrors.of(pooled)
+        """The products scored, all parts and types pooled."""
+        counted = [
+            part.errors[part.held_out] if self.scored == "held_out" else part.errors
+            for part in self.gemm
+        ]
+        return TimeErrors.of([error for errors in counted for error in errors.tolist()])
 
     def to_document(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -115,6 +122,7 @@ class KernelsValidation:
         for errors in self.gemm:
             gemm.setdefault(errors.accelerator, {})[errors.dtype] = errors.to_document()
         return asdict(self.headline) | {
+            "scored": self.scored,
             "gemm": gemm,
             "attention": _by_part(self.attention),
             "experts": _by_part(self.experts),
@@ -133,8 +141,12 @@ def validate_kernels(
     tables: Iterable[Latencies],
     attention: Iterable[OperatorErrors] = (),
     experts: Iterable[OperatorErrors] = (),
+    scored: Literal["held_out", "all"] = "all",
 ) -> KernelsValidation:
-    """Predict measured products with the coefficients of their accelerators, and summarise."""
+    """Predict measured products with the coefficients of their accelerators, and summarise.
+
+    scored: as in the result.
+    """
     gemm = []
     skipped: dict[str, int] = {}
 
@@ -147,20 +159,10 @@ def validate_kernels(
         if precision not in table.part.gemm:
             skip(f"{table.part.name} has no {precision} coefficients", len(table.m))
             continue
-        scored = large(table)
-        skip(f"m, n or k below {LEAST_SIZE}", len(table.m) - len(scored.m))
-        if not len(scored.m):
-            continue
-        mask, coefficients = held_out(scored), table.part.gemm[precision]
-        errors = predicted(scored, coefficients) / scored.seconds - 1.0
-        gemm.append(
-            GemmErrors(
-                table.part.name,
-                table.dtype,
-                precision,
-                TimeErrors.of(errors.tolist()),
-                TimeErrors.of(errors[mask].tolist()),
-                errors[mask],
-            )
-        )
-    return KernelsValidation(tuple(gemm), tuple(attention), tuple(experts), skipped)
+        products = large(table)
+        skip(f"m, n or k below {LEAST_SIZE}", len(table.m) - len(products.m))
+        if len(products.m):
+            errors = predicted(products, table.part.gemm[precision]) / products.seconds - 1.0
+            mask = held_out(products)
+            gemm.append(GemmErrors(table.part.name, table.dtype, precision, errors, mask))
+    return KernelsValidation(scored, tuple(gemm), tuple(attention), tuple(experts), skipped)

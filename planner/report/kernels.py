@@ -12,6 +12,7 @@ from planner.report.numbers import percent, seconds, signed_percent
 from planner.report.pieces import STRONG, note, printable, section, table
 
 ABSENT = "–"
+TITLES = {"held_out": "products that no fit has seen", "all": "products"}
 ERRORS = [("median", "r"), ("MAPE", "r"), ("bias", "r"), ("p95", "r")]
 
 Document = Mapping[str, Any]
@@ -20,15 +21,13 @@ Document = Mapping[str, Any]
 def kernels_report(document: Document) -> RenderableType:
     """Errors of products by accelerator and type; of attention and experts where there are any."""
     head = (
-        f"{document['rows']:,} products held out of the fit: median error "
+        f"{document['rows']:,} {TITLES[document['scored']]}: median error "
         f"{_share(document['median_fraction'])}, MAPE {_share(document['mape_fraction'])}, "
         f"95th percentile {_share(document['p95_fraction'])}"
     )
     parts: list[RenderableType | None] = [
         Text(head, STRONG),
-        section(
-            "Matrix products, held out of the fit", _gemm(document["gemm"]), _borrowed(document)
-        ),
+        section("Matrix products", _gemm(document), _borrowed(document)),
         _attention(document["attention"]),
         _experts(document["experts"]),
         _skipped(document["skipped"]),
@@ -57,15 +56,15 @@ def _named(parts: Document) -> Iterator[tuple[str, str, Document]]:
             yield printable(part) if position == 0 else "", name, entry
 
 
-def _gemm(parts: Document) -> RenderableType:
+def _gemm(document: Document) -> RenderableType:
     rows = [
         (
             part,
             dtype,
-            f"{entry['held_out']['rows']:,}",
-            *_cells(entry["held_out"]),
+            f"{entry[document['scored']]['rows']:,}",
+            *_cells(entry[document["scored"]]),
         )
-        for part, dtype, entry in _named(parts)
+        for part, dtype, entry in _named(document["gemm"])
     ]
     columns = [("", "l"), ("type", "l"), ("shapes", "r"), *ERRORS]
     return table(columns, rows)

@@ -21,10 +21,11 @@ NONE = dict.fromkeys(ERRORS) | {"rows": 0}
 
 
 def entry(coefficients: str, errors: dict[str, Any] = ERRORS) -> dict[str, Any]:
-    return {"coefficients": coefficients, "all": errors, "held_out": errors}
+    return {"coefficients": coefficients, "all": ERRORS | {"rows": 11305}, "held_out": errors}
 
 
 DOCUMENT = ERRORS | {
+    "scored": "held_out",
     "gemm": {
         "a100-sxm-80gb": {"bf16": entry("bf16", NONE)},
         "h200-sxm-141gb": {"bf16": entry("bf16"), "fp8_block": entry("fp8")},
@@ -75,10 +76,14 @@ def test_errors_stand_beside_their_part_and_type() -> None:
     assert cells(text, "a100") == [["a100-sxm-80gb", "bf16", "0", "–", "–", "–", "–"]]
     assert "fp8_block is predicted with those of fp8" in text
     assert "564,101" in text
+    assert text.startswith("2,355 products that no fit has seen: median error 4.7 %, MAPE 6.8 %")
 
 
 def test_of_a_file_only_products_are_shown() -> None:
-    text = plain_text(kernels_report(DOCUMENT | {"attention": {}, "experts": {}, "skipped": {}}))
+    alone = {"scored": "all", "attention": {}, "experts": {}, "skipped": {}}
+    text = plain_text(kernels_report(DOCUMENT | alone))
+    assert text.startswith("2,355 products: median error 4.7 %")
+    assert cells(text, "h200-sxm-141gb")[0][:3] == ["h200-sxm-141gb", "bf16", "11,305"]
     assert not any(word in text for word in ("Attention", "Experts", "Skipped"))
 
 
