@@ -34,8 +34,11 @@ EXPERT_DTYPES: Mapping[str, tuple[str, Precision]] = {
 }
 """Type in the package → its name here, and whose coefficients it has."""
 
-OTHER_KERNELS = ("nongated", "marlin", "mxfp4", "situ")
-"""In a kernel's name: no gate, or weights of fewer bits than the type says."""
+OTHER_KERNELS = ("marlin", "mxfp4", "situ")
+"""In a kernel's name: weights of fewer bits than the type says."""
+
+UNGATED = "nongated"
+"""In a kernel's name: the model has no gate. Only some frameworks say so, of the same models."""
 
 EXPERT_STARTS = 5.0
 """Kernels beside the two products: route, gather rows, activate, quantise, scatter and add."""
@@ -173,6 +176,7 @@ def expert_errors(paths: Sequence[Path]) -> list[OperatorErrors]:
 
     names = (*EXPERT_KEYS, "kernel_source", "moe_ep_size", "distribution")
     columns = _columns(paths, names, keep)
+    columns = _picked(columns, _gated(columns))
     return [
         OperatorErrors(part.name, name, _experts_of(part, precision, table))
         for part, rows in _parts(columns)
@@ -180,6 +184,15 @@ def expert_errors(paths: Sequence[Path]) -> list[OperatorErrors]:
         for name, precision in [EXPERT_DTYPES[dtype]]
         if precision in part.gemm
     ]
+
+
+def _gated(columns: Columns) -> NDArray[np.bool_]:
+    """Whether no framework calls the row's model ungated."""
+    keys = ("hidden_size", "inter_size", "topk", "num_experts")
+    models = list(zip(*(columns[key].tolist() for key in keys), strict=True))
+    named = [UNGATED in kernel for kernel in columns["kernel_source"]]
+    ungated = {model for model, says in zip(models, named, strict=True) if says}
+    return np.array([model not in ungated for model in models], dtype=bool)
 
 
 def _rows_of_expert(table: Columns) -> NDArray[np.float64]:
