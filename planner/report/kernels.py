@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.report.numbers import percent, seconds, signed_percent
+from planner.report.numbers import percent, plural, seconds, signed_percent
 from planner.report.pieces import STRONG, note, printable, section, table
 
 ABSENT = "–"
-TITLES = {"held_out": "products that no fit has seen", "all": "products"}
+WHICH = {"held_out": " that no fit has seen", "all": ""}
 ERRORS = [("median", "r"), ("MAPE", "r"), ("bias", "r"), ("p95", "r")]
 
 Document = Mapping[str, Any]
@@ -21,7 +21,7 @@ Document = Mapping[str, Any]
 def kernels_report(document: Document) -> RenderableType:
     """Errors of products by accelerator and type; of attention and experts where there are any."""
     head = (
-        f"{document['rows']:,} {TITLES[document['scored']]}: median error "
+        f"{plural(document['rows'], 'product')}{WHICH[document['scored']]}: median error "
         f"{_share(document['median_fraction'])}, MAPE {_share(document['mape_fraction'])}, "
         f"95th percentile {_share(document['p95_fraction'])}"
     )
