@@ -21,9 +21,14 @@ from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.evidence import calibration, collectives
+from planner.evidence import calibration, collectives, kernel_fit, kernels
 from planner.evidence.calibration import Calibration
 from planner.evidence.collectives import CollectivesValidation
+from planner.evidence.kernel_fit import KernelCalibration
+from planner.evidence.kernels import KernelsValidation
+from planner.evidence.latencies import read_latencies
+from planner.evidence.operators import attention_errors, expert_errors
+from planner.evidence.package import package_files
 from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.export import TARGETS, export_plan
@@ -218,6 +223,36 @@ def calibrate_collectives(
     return calibration.calibrate(read_sweeps(paths), found, name)
 
 
+def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
+    """Measured matrix products (CSV, parquet) beside their predictions.
+
+    Without paths those of the package aiconfigurator-core that no fit has seen, and its attention
+    and expert kernels.
+
+    Raises:
+        InputError: a file cannot be read or holds nonsense, or the package is not installed.
+    """
+    files_ = tuple(paths)
+    tables = read_latencies(files_)
+    if files_:
+        return kernels.validate_kernels(tables)
+    return kernels.validate_kernels(
+        tables,
+        attention_errors(package_files("attention")),
+        expert_errors(package_files("moe")),
+        scored="held_out",
+    )
+
+
+def calibrate_kernels(paths: Iterable[str | Path] = ()) -> KernelCalibration:
+    """Matmul coefficients of accelerators fitted to measured products; without paths the package's.
+
+    Raises:
+        InputError: as `validate_kernels`, or too few shapes of a part and type.
+    """
+    return kernel_fit.calibrate(read_latencies(paths))
+
+
 def _topology(given: Topology | str | Path | None) -> Topology | None:
     if given is None or isinstance(given, Topology):
         return given
@@ -248,11 +283,14 @@ __all__ = [
     "Comparison",
     "Diagnosis",
     "Explanation",
+    "KernelCalibration",
+    "KernelsValidation",
     "Plan",
     "Roofline",
     "Scenario",
     "Validation",
     "calibrate_collectives",
+    "calibrate_kernels",
     "compare",
     "diagnose",
     "evaluate",
@@ -269,5 +307,6 @@ __all__ = [
     "scenario_of",
     "schema",
     "validate_collectives",
+    "validate_kernels",
     "validate_runs",
 ]

@@ -58,12 +58,12 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("optimize", "certify", "relax", "swaps"),
     ),
     "evidence": (
-        ("metrics", "published", "sweeps", "fabric_file"),
-        ("models", "fabrics"),
+        ("metrics", "published", "sweeps", "fabric_file", "descent", "package", "parts"),
+        ("models", "fabrics", "latencies", "operators", "part_file"),
         ("rows",),
-        ("runs", "collectives"),
+        ("runs", "collectives", "kernels"),
         ("suspicion",),
-        ("calibration",),
+        ("calibration", "kernel_fit"),
     ),
     "advise": (
         ("baseline", "contexts", "measured"),
@@ -83,7 +83,7 @@ LIGHT = {"click"}
 
 LIGHT_OURS = {"errors", "cli"}
 
-SLOW = ("ortools", "pint", "matplotlib", "pandas", "ruamel")
+SLOW = ("ortools", "pint", "matplotlib", "pandas", "pyarrow", "ruamel")
 """Libraries that take 0.1 s and more to load: only inside functions, in every module."""
 
 

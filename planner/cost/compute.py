@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.cost.kernels import gemm_seconds
+from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import attention_matmuls, key_value_sizes, mlp_matmuls
 from planner.layout import CP_KINDS, Numeric
 
@@ -233,20 +233,28 @@ def attention_seconds(
     # a ring works through the sequence in blocks of s/cp
     ring = np.asarray(cp_kind_index) == CP_KINDS.index("ring")
     block = s / np.where(ring, cp, 1)
-    reached = ctx.sustained_16_flops * block / (block + coefficients.sequence_half)
     flops = attention_flops(ctx, tp, cp, mbs)
+
+    def kernel(times_forward: float, share: float, starts: float) -> Numeric:
+        return flash_seconds(
+            times_forward * flops,
+            block,
+            peak_flops=ctx.sustained_16_flops,
+            share=share,
+            sequence_half=coefficients.sequence_half,
+            overhead_seconds=starts * start,
+        )
+
     moved = SCORE_BYTES.get(ctx.attention_backend)
     if moved is None:
-        forward = flops / (reached * coefficients.forward) + start
-        backward = 2.5 * flops / (reached * coefficients.backward) + start
-        return forward, backward
+        return kernel(1.0, coefficients.forward, 1), kernel(2.5, coefficients.backward, 1)
     scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
     dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
-    forward = 2.0 * flops / (reached * coefficients.forward)
-    backward = 4.0 * flops / (reached * coefficients.backward)
     return (
-        forward + scores * (moved[0] + dropped) / ctx.hbm_bytes_per_second + 4 * start,
-        backward + scores * (moved[1] + dropped) / ctx.hbm_bytes_per_second + 6 * start,
+        kernel(2.0, coefficients.forward, 4)
+        + scores * (moved[0] + dropped) / ctx.hbm_bytes_per_second,
+        kernel(4.0, coefficients.backward, 6)
+        + scores * (moved[1] + dropped) / ctx.hbm_bytes_per_second,
     )
 
 

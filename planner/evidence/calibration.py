@@ -10,7 +10,7 @@ mean, which lets no odd point rule, and the square, which ignores none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from planner.cost.context import TierArrays
 from planner.errors import InputError
 from planner.evidence.collectives import Errors, LogErrors, line, predicted, ramps
+from planner.evidence.descent import descend
 from planner.evidence.fabric_file import fabric_yaml, figures
 from planner.evidence.fabrics import Placed, UnmatchedError, place
 from planner.evidence.suspicion import slow_against_prediction, slow_among_repeats
@@ -29,9 +30,8 @@ from planner.problem.quantities import Figure
 from planner.problem.topology import Fabric, Topology
 
 LOSS_POWER = 1.5
-STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007, 0.003, 0.001)
 STARTS = (1.0, 0.6)
-"""The search moves one parameter at a time by e^±step; again from parameters so much lower."""
+"""The search starts from the parameters as they are, and again from so much lower ones."""
 
 PROBE = 1.25
 LEAST_EFFECT = 0.01
@@ -207,26 +207,8 @@ def _least(
         return _loss(placed, position, free, point)
 
     starts = ([max(value, 1e-9) * scale for value in start] for scale in STARTS)
-    found = [_descend(loss, free, point) for point in starts]
+    found = [descend(loss, point, lambda i, value: _bounded(free[i], value)) for point in starts]
     return min(found, key=loss)
-
-
-def _descend(
-    loss: Callable[[Sequence[float]], float], free: Sequence[Parameter], start: Sequence[float]
-) -> list[float]:
-    point = [_bounded(p, value) for p, value in zip(free, start, strict=True)]
-    best = loss(point)
-    for step in STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for i, parameter in enumerate(free):
-                for factor in (np.exp(step), np.exp(-step)):
-                    moved = [*point]
-                    moved[i] = _bounded(parameter, point[i] * float(factor))
-                    if (found := loss(moved)) < best * (1 - 1e-6):
-                        point, best, improved = moved, found, True
-    return point
 
 
 def _bounded(parameter: Parameter, value: float) -> float:

@@ -3,6 +3,7 @@
 import json
 import re
 
+from planner.files import Strict
 from planner.problem.quantities import Figure
 from planner.problem.topology import Fabric
 from planner.units import format_quantity, parse_quantity
@@ -10,12 +11,12 @@ from planner.units import format_quantity, parse_quantity
 DIGITS = 6
 
 
-def figures(fabric: Fabric) -> dict[str, dict[str, str]]:
+def figures(values: Strict) -> dict[str, dict[str, str]]:
     """Every figure's value, source and status by its key in a file, values as people write them."""
-    document = fabric.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document = values.model_dump(mode="json", by_alias=True, exclude_none=True)
     found = {}
-    for attribute, field in Fabric.model_fields.items():
-        figure = getattr(fabric, attribute)
+    for attribute, field in type(values).model_fields.items():
+        figure = getattr(values, attribute)
         if isinstance(figure, Figure):
             key = field.alias or attribute
             found[key] = {
@@ -29,12 +30,16 @@ def figures(fabric: Fabric) -> dict[str, dict[str, str]]:
 def fabric_yaml(fabric: Fabric) -> str:
     """A fabric's figures, one a line, with source and status; reads back to an equal value."""
     lines = [f"name: {_name(fabric.name)}", f"kind: {fabric.kind}"]
-    for key, figure in figures(fabric).items():
-        source = json.dumps(figure["source"], ensure_ascii=False)
-        lines.append(
-            f"{key}: {{value: {figure['value']}, source: {source}, status: {figure['status']}}}"
-        )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *figure_lines(fabric)]) + "\n"
+
+
+def figure_lines(values: Strict) -> list[str]:
+    """Every figure as a line of YAML."""
+    return [
+        f"{key}: {{value: {figure['value']}, "
+        f"source: {json.dumps(figure['source'], ensure_ascii=False)}, status: {figure['status']}}}"
+        for key, figure in figures(values).items()
+    ]
 
 
 def _value(figure: Figure, exact: object) -> str:

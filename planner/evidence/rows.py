@@ -11,8 +11,9 @@ from math import prod
 from typing import Any
 
 from planner.evidence.models import model_of
+from planner.evidence.parts import accelerator_named
 from planner.evidence.published import PublishedRun, UnscorableError
-from planner.files import load, names, read, resolve
+from planner.files import load, names
 from planner.layout import Layout
 from planner.problem.hardware import Accelerator, folded
 from planner.problem.quantities import Figure
@@ -193,23 +194,10 @@ def accelerator_of(run: PublishedRun) -> Accelerator:
     if run.gpu is None:
         raise UnscorableError("gpu unknown")
     for name in (run.gpu, run.gpu_family):
-        part = _accelerator(folded(name)) if name else None
+        part = accelerator_named(name) if name else None
         if part:
             return part
     raise UnscorableError(f"accelerator '{run.gpu}' not shipped")
-
-
-@cache
-def _accelerator(name: str) -> Accelerator | None:
-    """Return the shipped part of a folded name; files without it in their text stay unread."""
-    for part in names("accelerator"):
-        path = resolve("accelerator", part)
-        if name not in folded(path.read_text("utf-8")):
-            continue
-        raw = read(path).plain()
-        if name in map(folded, (raw["name"], *raw.get("aliases", ()))):
-            return load(part, "accelerator", Accelerator)
-    return None
 
 
 def topology_of(run: PublishedRun, accelerator: Accelerator, num_accelerators: int) -> Topology:

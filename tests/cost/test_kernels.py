@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.kernels import gemm_seconds, grouped_gemm_seconds
+from planner.cost.kernels import flash_seconds, gemm_seconds, grouped_gemm_seconds
 
 COEFFICIENTS = SimpleNamespace(
     efficiency=0.8, k_half=100.0, tile_m=128, tile_n=64, overhead_seconds=3e-6
@@ -20,6 +20,7 @@ HARDWARE = {
     "input_bytes": 2,
     "output_bytes": 2,
 }
+PLAIN = {"efficiency": 1.0, "k_half": 0.0, "tile_m": 1, "tile_n": 1, "overhead_seconds": 0.0}
 NO_HBM = {"hbm_bytes_per_second": 1e18}
 sizes = st.integers(1, 200_000)
 rates = st.floats(1e9, 1e17)
@@ -39,25 +40,42 @@ def test_compute_bound_by_hand():
     # 8 x 20 = 160 tiles in two waves of 100: wave = sqrt(0.8); 900/(900 + 100): ramp = 0.9.
     flops = 2 * 1024 * 1280 * 900
     expected = 3e-6 + flops / (1e15 * 0.8 * 0.9 * 0.8**0.5)
-    assert seconds(1024, 1280, 900) == pytest.approx(expected, rel=1e-12)
+    assert seconds(1024, 1280, 900, **NO_HBM) == pytest.approx(expected, rel=1e-12)
 
 
 def test_tiles_that_stick_out_are_paid_for():
     # 9 x 20 = 180 tiles; 1025 of their 1152 rows are used.
     flops = 2 * 1025 * 1280 * 900
     expected = 3e-6 + flops / (1e15 * 0.8 * 0.9 * (1025 / 1152) * 0.9**0.5)
-    assert seconds(1025, 1280, 900) == pytest.approx(expected, rel=1e-12)
+    assert seconds(1025, 1280, 900, **NO_HBM) == pytest.approx(expected, rel=1e-12)
 
 
 def test_hbm_bound_by_hand():
     # One row: 2·(10 000 + 10 000·20 000) + 2·20 000 = 400 060 000 bytes at 2.4e12 bytes/second.
-    assert seconds(1, 20_000, 10_000) == pytest.approx(3e-6 + 400_060_000 / 2.4e12, rel=1e-12)
+    assert seconds(1, 20_000, 10_000, peak_flops=1e30) == pytest.approx(
+        3e-6 + 400_060_000 / 2.4e12, rel=1e-12
+    )
 
 
 def test_bytes_per_element_count_on_both_sides():
     # 1·(10 000 + 10 000·20 000) + 4·20 000 bytes.
-    time = seconds(1, 20_000, 10_000, input_bytes=1, output_bytes=4)
+    time = seconds(1, 20_000, 10_000, input_bytes=1, output_bytes=4, peak_flops=1e30)
     assert time == pytest.approx(3e-6 + 200_090_000 / 2.4e12, rel=1e-12)
+
+
+def test_compute_and_memory_hide_each_other_but_in_part():
+    """At the ridge both take 1 s, and together the cube root of 2; far from it, the longer."""
+    one = {
+        "hbm_efficiency": 1.0,
+        "num_multiprocessors": 1,
+        "coefficients": SimpleNamespace(**PLAIN),
+    }
+    compute = 2 * 1024 * 1024 * 1024 / 1e15
+    moved = 2 * 3 * 1024 * 1024
+    ridge = seconds(1024, 1024, 1024, hbm_bytes_per_second=moved / compute, **one)
+    assert ridge == pytest.approx(compute * 2 ** (1 / 3), rel=1e-12)
+    far = seconds(1024, 1024, 1024, hbm_bytes_per_second=10 * moved / compute, **one)
+    assert compute < far == pytest.approx(compute * 1.001 ** (1 / 3), rel=1e-12)
 
 
 def test_large_product_reaches_the_efficiency():
@@ -136,7 +154,7 @@ def test_groups_share_the_waves_by_hand():
 def test_every_group_reads_its_own_weights_by_hand():
     # Eight groups of one row: 8·(2·(10 000 + 10 000·20 000) + 2·20 000) bytes at 2.4e12 a second.
     expected = 3e-6 + 8 * 400_060_000 / 2.4e12
-    assert grouped(8, 1, 20_000, 10_000) == pytest.approx(expected, rel=1e-12)
+    assert grouped(8, 1, 20_000, 10_000, peak_flops=1e30) == pytest.approx(expected, rel=1e-12)
 
 
 def test_groups_of_whole_tiles_and_waves_cost_what_one_product_does():
@@ -176,6 +194,17 @@ def test_groups_as_scalars_equal_arrays():
     for i, j, h in np.ndindex(table.shape):
         one = grouped(groups[i, 0, 0].item(), m[0, j, 0].item(), 2048, k[0, 0, h].item())
         assert table[i, j, h] == pytest.approx(one, rel=1e-12)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_by_hand():
+    # 1e12 FLOP at 0.6 of 1e15, of which 4 096 tokens reach 4096/(4096 + 1024) = 0.8.
+    found = flash_seconds(
+        1e12, 4096, peak_flops=1e15, share=0.6, sequence_half=1024, overhead_seconds=3e-6
+    )
+    assert found == pytest.approx(1e12 / 0.48e15 + 3e-6, rel=1e-12)
 
 
 # ---------------------------------------------------------------- measured

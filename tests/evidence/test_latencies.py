@@ -1,0 +1,102 @@
+"""Measured products read from CSV: what is understood, and what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.evidence.latencies import read_latencies
+from tests.evidence.products import HEAD
+
+GOOD = "h100-sxm-80gb,bf16,4096,8192,8192,672.8 us"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "gemm.csv"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def refusal(tmp_path: Path, *rows: str, head: str = HEAD) -> InputError:
+    with pytest.raises(InputError) as caught:
+        read_latencies([written(tmp_path, "\n".join([head, *rows]))])
+    assert caught.value.path is not None
+    assert caught.value.path.endswith("gemm.csv")
+    return caught.value
+
+
+def test_a_row(tmp_path: Path) -> None:
+    (table,) = read_latencies([written(tmp_path, f"{HEAD}\n{GOOD}\n")])
+    assert (table.part.name, table.dtype) == ("h100-sxm-80gb", "bf16")
+    assert [column.tolist() for column in table.arrays] == [[4096], [8192], [8192], [0], [672.8e-6]]
+    assert table.sources == ("gemm.csv",)
+    assert table.file.name == "h100-sxm-80gb.yaml"
+
+
+def test_aliases_types_and_columns_in_any_order(tmp_path: Path) -> None:
+    head = "latency,quantises,k,n,m,dtype,accelerator"
+    rows = ["1 ms,yes,3,2,1,fp8_block,H100-SXM", "2 ms,no,3,2,1,bfloat16,h100 sxm"]
+    block, bf16 = read_latencies([written(tmp_path, "\n".join([head, *rows]))])
+    assert (block.dtype, bf16.dtype) == ("fp8_block", "bf16")
+    assert [column.item() for column in block.arrays] == [1, 2, 3, 1, 1e-3]
+    assert bf16.quantises.item() == 0
+
+
+def test_the_least_time_of_a_shape_counts_over_all_files(tmp_path: Path) -> None:
+    rows = [GOOD, "h100,bf16,512,512,512,9 us", GOOD.replace("672.8", "700")]
+    first = written(tmp_path, "\n".join([HEAD, *rows]))
+    second = tmp_path / "more.csv"
+    second.write_text(f"{HEAD}\nh100,bf16,512,512,512,8 us\n", "utf-8")
+    (table,) = read_latencies([first, second])
+    assert table.m.tolist() == [512, 4096]
+    assert table.seconds.tolist() == pytest.approx([8e-6, 672.8e-6])
+    assert table.sources == ("gemm.csv", "more.csv")
+
+
+def test_a_part_of_one_s_own(tmp_path: Path) -> None:
+    part = tmp_path / "mine.yaml"
+    text = Path("topologies/accelerators/h100-sxm-80gb.yaml").read_text("utf-8")
+    part.write_text(text.replace("name: h100-sxm-80gb", "name: mine"), "utf-8")
+    (table,) = read_latencies([written(tmp_path, f"{HEAD}\n{part},bf16,1,1,1,1 us\n")])
+    assert (table.part.name, table.file) == ("mine", part)
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "says"),
+    [
+        ("h100,bf16,4096,8192,8192,-3 us", "latency", "above zero"),
+        ("h100,bf16,4096,8192,8192,0 us", "latency", "above zero"),
+        ("h100,bf16,4096,8192,8192,672.8", "latency", "has no unit"),
+        ("h100,bf16,4096,8192,8192,1e999 us", "latency", "not finite"),
+        ("h100,bf16,4096,8192,8192,3 GB", "latency", "does not fit"),
+        ("h100,bf17,4096,8192,8192,1 us", "dtype", "did you mean 'bf16'"),
+        ("h100,nvfp4,4096,8192,8192,1 us", "dtype", "has no fp4 matmuls"),
+        ("h101-sxm-80gb,bf16,1,1,1,1 us", "accelerator", "did you mean 'h100-sxm-80gb'"),
+        ("no.yaml,bf16,1,1,1,1 us", "accelerator", "no.yaml: no such file"),
+        ("h100,bf16,0,8192,8192,1 us", "m", "not a size"),
+        ("h100,bf16,4096,-1,8192,1 us", "n", "not a size"),
+        ("h100,bf16,4096,8192,1.5,1 us", "k", "not a size"),
+        ("h100,bf16,4096,8192,9999999999,1 us", "k", "not a size"),
+        ("h100,bf16,4096,,8192,1 us", "n", "no value"),
+        ("h100,bf16,4096,8192,8192", None, "5 cells under 6 columns"),
+    ],
+)
+def test_nonsense_is_refused_with_its_place(
+    tmp_path: Path, row: str, key: str | None, says: str
+) -> None:
+    error = refusal(tmp_path, GOOD, row)
+    assert error.line == 3
+    assert error.key == key
+    assert says in str(error)
+
+
+def test_files_that_are_no_table(tmp_path: Path) -> None:
+    assert refusal(tmp_path, GOOD, head=HEAD.replace("latency", "time")).key == "time"
+    assert refusal(tmp_path, GOOD, head=HEAD.replace("n,k", "n,n")).line == 1
+    assert "no rows" in str(refusal(tmp_path))
+    bad = refusal(tmp_path, GOOD + ",maybe", head=HEAD + ",quantises")
+    assert (bad.key, bad.line) == ("quantises", 2)
+    with pytest.raises(InputError, match=r"gone\.csv: cannot be read"):
+        read_latencies([tmp_path / "gone.csv"])
