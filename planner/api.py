@@ -21,10 +21,15 @@ from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.evidence import calibration, collectives
+from planner.evidence import calibration, collectives, error_bars, fitting, left_out
 from planner.evidence.calibration import Calibration
 from planner.evidence.collectives import CollectivesValidation
-from planner.evidence.runs import Validation, validate_runs
+from planner.evidence.error_bars import ErrorCalibration
+from planner.evidence.fitting import RunsCalibration
+from planner.evidence.left_out import LeaveOneOut
+from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.runs import Half, Validation, validate_runs
+from planner.evidence.software_file import profile_yaml
 from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.export import TARGETS, export_plan
 from planner.files import Kind
@@ -214,6 +219,60 @@ def calibrate_collectives(
     return calibration.calibrate(read_sweeps(paths), found, name)
 
 
+def validate_left_out(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    half: Half = "all",
+) -> LeaveOneOut:
+    """Measured runs beside predictions by software coefficients that never saw the run's source.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return left_out.validate_left_out(_runs(paths), quality=quality, min_mfu=min_mfu, half=half)
+
+
+def calibrate_runs(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+    half: Half = "fit",
+    afresh: bool = False,
+) -> RunsCalibration:
+    """Software coefficients fitted to measured runs, for each profile that they touch.
+
+    afresh: start from what the other shipped profiles have, not from the profile's own numbers.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or the rows are too few
+            or absurd.
+    """
+    return fitting.calibrate_runs(
+        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
+    )
+
+
+def calibrate_errors(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+) -> ErrorCalibration:
+    """Error bars of the fitting half of measured runs, held against the testing half.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or nothing is timed.
+    """
+    return error_bars.calibrate_errors(_runs(paths), quality=quality, min_mfu=min_mfu)
+
+
+def _runs(paths: Iterable[str | Path]) -> list[PublishedRun]:
+    return [run for path in paths for run in read_runs(path)]
+
+
 def _topology(given: Topology | str | Path | None) -> Topology | None:
     if given is None or isinstance(given, Topology):
         return given
@@ -238,17 +297,23 @@ def schema(kind: str) -> dict[str, Any]:
 
 __all__ = [
     "PUBLISHED",
+    "PUBLISHED_RUNS",
     "TARGETS",
     "Calibration",
     "CollectivesValidation",
     "Comparison",
     "Diagnosis",
+    "ErrorCalibration",
     "Explanation",
+    "LeaveOneOut",
     "Plan",
     "Roofline",
+    "RunsCalibration",
     "Scenario",
     "Validation",
     "calibrate_collectives",
+    "calibrate_errors",
+    "calibrate_runs",
     "compare",
     "diagnose",
     "evaluate",
@@ -260,10 +325,12 @@ __all__ = [
     "load_subject",
     "names",
     "plan",
+    "profile_yaml",
     "read_plan",
     "roofline",
     "scenario_of",
     "schema",
     "validate_collectives",
+    "validate_left_out",
     "validate_runs",
 ]

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("problem",),
     ("layout",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "roofs"),
+    ("advice", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
     ("advise", "sweep"),
@@ -48,15 +48,15 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "search": (
         ("placement",),
         ("protocol", "bounds", "assign", "rules"),
-        ("rows", "enumerate", "given", "dense"),
+        ("rows", "robust", "enumerate", "given", "dense"),
         ("optimize", "certify", "relax", "swaps"),
     ),
     "evidence": (
         ("metrics", "published", "sweeps", "fabric_file"),
         ("rows", "fabrics"),
         ("runs", "collectives"),
-        ("suspicion",),
-        ("calibration",),
+        ("suspicion", "fitting"),
+        ("calibration", "left_out", "error_bars", "software_file"),
     ),
     "advise": (
         ("baseline", "contexts", "measured"),

@@ -7,7 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from planner import bars
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.pipeline import stages
@@ -19,20 +21,42 @@ from planner.search.placement import fills
 from planner.search.rows import order_rows
 
 
+def accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
+    """Which layouts memory allows: the verdict asked for; robust, also the bar's upper end fits.
+
+    With `search: {robust: true}` a layout is left out if its peak at the upper end of the error bar
+    exceeds the capacity, so fewer layouts are allowed, never more.
+    """
+    usage, peak = memory.worst_stage(ctx, table)
+    allowed = np.asarray(peak <= memory.limit_bytes(ctx, search.memory))
+    if search.robust:
+        allowed &= _upper_ends(ctx, table, usage) <= memory.limit_bytes(ctx, "fragile")
+    return allowed
+
+
+def _upper_ends(
+    ctx: CostContext, table: LayoutTable, usage: memory.StageMemory
+) -> NDArray[np.float64]:
+    return np.asarray(bars.peak_ends(bars.shipped(), ctx, table, usage)[1], dtype=np.float64)
+
+
 def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[str, Any] | None:
     """The legal layout that exceeds the limit least: by how much, in which stage and term.
 
-    Over the capacity, or, for a peak within it, over the fragile band's lower edge. None where no
-    layout is legal, or where one fits (and cannot be placed).
+    Over the capacity, or, for a peak within it, over the fragile band's lower edge; for a robust
+    search whose limit it keeps, the upper end of its bar over the capacity. None where no layout is
+    legal, or where one fits (and cannot be placed).
     """
     if not len(table):
         return None
     usage, peak = memory.worst_stage(ctx, table)
     i = int(np.argmin(peak))
-    capacity, accepted = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
-    if peak[i] <= accepted:
+    if accepted(ctx, search, table).any():
         return None
-    over = float(peak[i]) - (capacity if peak[i] > capacity else accepted)
+    capacity, limit = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
+    over = float(peak[i]) - (capacity if peak[i] > capacity else limit)
+    if peak[i] <= limit:
+        over = float(_upper_ends(ctx, table, usage)[i]) - capacity
     layout = table.row(i)
     worst = int(np.argmax(usage.total[:, i]))
     stage, _ = stages(ctx.model.num_layers, layout)
@@ -73,7 +97,7 @@ def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     if not len(table):
         return None
     _, peak = memory.worst_stage(ctx, table)
-    fits = peak <= memory.limit_bytes(ctx, scenario.search.memory)
+    fits = accepted(ctx, scenario.search, table)
     if not _placeable(DenseProblem(ctx, table.take(fits)), scenario.search.orders):
         return None
     return {
