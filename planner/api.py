@@ -21,7 +21,9 @@ from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.evidence import accuracy as accuracies
 from planner.evidence import calibration, collectives, error_bars, fitting, left_out
+from planner.evidence.accuracy import Accuracy
 from planner.evidence.calibration import Calibration
 from planner.evidence.collectives import CollectivesValidation
 from planner.evidence.error_bars import ErrorCalibration
@@ -234,6 +236,23 @@ def validate_left_out(
     return left_out.validate_left_out(_runs(paths), quality=quality, min_mfu=min_mfu, half=half)
 
 
+def accuracy(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    left_out: LeaveOneOut | None = None,
+) -> Accuracy:
+    """Errors of both halves of measured runs, a point per row, other planners beside.
+
+    left_out: what `validate_left_out` gave for the same rows, to show beside.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return accuracies.accuracy(_runs(paths), quality=quality, min_mfu=min_mfu, left_out=left_out)
+
+
 def calibrate_runs(
     paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
     *,
@@ -299,6 +318,7 @@ __all__ = [
     "PUBLISHED",
     "PUBLISHED_RUNS",
     "TARGETS",
+    "Accuracy",
     "Calibration",
     "CollectivesValidation",
     "Comparison",
@@ -311,6 +331,7 @@ __all__ = [
     "RunsCalibration",
     "Scenario",
     "Validation",
+    "accuracy",
     "calibrate_collectives",
     "calibrate_errors",
     "calibrate_runs",

@@ -107,3 +107,15 @@ def test_robust_is_the_key_of_the_search(tmp_path: Path) -> None:
     assert plain["memory"]["peak_low_bytes"] < plain["memory"]["peak_bytes"]
     text = run("plan", "llama3-8b-h100x8", "--robust").stdout
     assert "(80 %: " in text and "has an upper end below" in text
+
+
+def test_report_writes_tables_and_pictures(old_runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = run("validate", "runs", old_runs, "--min-mfu", "0.15", "--report", tmp_path, "--json")
+    assert found.exit_code == 0, found.stderr
+    names = ["accuracy-predicted.png", "accuracy-residuals.png", "accuracy-tables.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    page = (tmp_path / names[-1]).read_text("utf-8")
+    rows = json.loads(found.stdout)["by_source"]["Oneflow-Inc/DLPerf"]["rows"]
+    assert f"| Oneflow-Inc/DLPerf | {rows} |" in page
+    assert "--min-mfu 0.15" in page and str(tmp_path) not in page

@@ -52,11 +52,12 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("optimize", "certify", "relax", "swaps"),
     ),
     "evidence": (
-        ("metrics", "published", "sweeps", "fabric_file"),
+        ("metrics", "published", "peers", "sweeps", "fabric_file"),
         ("rows", "fabrics"),
         ("runs", "collectives"),
         ("suspicion", "fitting"),
         ("calibration", "left_out", "error_bars", "software_file"),
+        ("accuracy",),
     ),
     "advise": (
         ("baseline", "contexts", "measured"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import click
 
@@ -20,6 +21,10 @@ Half = Literal["fit", "test", "all"]
     "--leave-one-out", is_flag=True,
     help="Predict each source with software coefficients fitted without it (about a minute).",
 )  # fmt: skip
+@click.option(
+    "--report", metavar="DIR",
+    help="Write tables of both halves and pictures here too (needs matplotlib).",
+)  # fmt: skip
 @options.as_json
 def validate_runs(
     files: tuple[str, ...],
@@ -27,25 +32,69 @@ def validate_runs(
     min_mfu: float,
     half: Half,
     leave_one_out: bool,
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Predict measured training runs (default: the published ones that ship)."""
+    if report is not None:
+        from planner.report.drawing import check_format
+
+        check_format("a.png")  # before the predictions, which take a while
     from planner import api
     from planner.cli.output import show
     from planner.evidence.published import read_runs
     from planner.report.runs import runs_report
 
     paths = files or (api.PUBLISHED_RUNS,)
+    left = None
     if leave_one_out:
-        document = api.validate_left_out(
-            paths, quality=quality, min_mfu=min_mfu, half=half
-        ).to_document()
+        left = api.validate_left_out(paths, quality=quality, min_mfu=min_mfu, half=half)
+        document = left.to_document()
     else:
         measured = [run for file in paths for run in read_runs(file)]
         document = api.validate_runs(
             measured, quality=quality, min_mfu=min_mfu, half=half
         ).to_document()
+    if report is not None:
+        whole = api.accuracy(paths, quality=quality, min_mfu=min_mfu, left_out=left)
+        _write_report(report, whole.to_document(), quality, min_mfu)
     show(document, runs_report(document), as_json)
+
+
+def _write_report(folder: str, document: Mapping[str, Any], quality: str, min_mfu: float) -> None:
+    """accuracy-tables.md and two pictures."""
+    from pathlib import Path
+
+    from planner.cli.output import write
+    from planner.report.accuracy import PREDICTED, RESIDUALS, accuracy_page
+    from planner.report.accuracy_plot import predicted_page, residuals_page
+    from planner.report.drawing import save
+
+    left = "" if document["leave_one_out"] is None else " --leave-one-out"
+    command = f"planner validate runs --quality {quality} --min-mfu {min_mfu:g}{left} --report DIR"
+    made_with = f"`{command}`{_commit()}"
+    write(folder, {"accuracy-tables.md": accuracy_page(document, made_with)})
+    for name, page in ((PREDICTED, predicted_page), (RESIDUALS, residuals_page)):
+        save(page(document["points"]), Path(folder) / name)
+        click.echo(f"wrote {Path(folder) / name}", err=True)
+
+
+def _commit() -> str:
+    """' at commit ...' where the program runs from a checkout, '+' for one that was changed."""
+    import subprocess
+
+    from planner.files import data_root
+
+    if not (data_root() / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(data_root()), "describe", "--always", "--dirty=+", "--exclude=*"],
+            capture_output=True, text=True, check=False, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f" at commit {done.stdout.strip()}" if done.returncode == 0 else ""
 
 
 @click.command(name="runs")

@@ -272,7 +272,7 @@ def _coverage(
 
 
 def _doublings(degree: int) -> str:
-    """Degrees by octave: 1, 2, 3-4, 5-8 ..."""
+    """Degrees by octave: 1, 2, 3-4, 5-8, ..."""
     last = 2 ** (degree - 1).bit_length()
     return str(last) if last <= 2 else f"{last // 2 + 1}-{last}"
 
