@@ -72,8 +72,8 @@ def shipped() -> PredictionErrors:
 
 def is_fitted(software: Software) -> bool:
     """Whether any of a profile's coefficients was fitted to runs."""
-    figures = (getattr(software.coefficients, n) for n in type(software.coefficients).model_fields)
-    return any(figure.status == "fitted" for figure in figures)
+    numbers = (getattr(software.coefficients, n) for n in type(software.coefficients).model_fields)
+    return any(isinstance(n, Figure) and n.status == "fitted" for n in numbers)
 
 
 def kind_index(ctx: CostContext, layout: LayoutLike) -> Numeric:

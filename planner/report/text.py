@@ -56,7 +56,7 @@ def plan_report(plan: Plan) -> RenderableType:
         parts = [
             _head(scenario),
             _answer(plan, scenario),
-            _proof(plan),
+            _proof(plan, scenario.search.robust),
             groups.places(plan, scenario),
             _time(plan),
             _memory(plan),
@@ -182,10 +182,9 @@ def _duration(days: float) -> str:
 # ---------------------------------------------------------------- proof
 
 
-def _proof(plan: Plan) -> RenderableType | None:
+def _proof(plan: Plan, robust: bool) -> RenderableType | None:
     if plan.search is None or plan.objective_seconds is None:
         return None
-    robust = bool(plan.inputs["search"].get("robust"))
     shown_seconds = plan.step_seconds_high if robust else plan.step_seconds
     if plan.status == "optimal":
         text = Text("optimal", f"bold {GOOD}")
