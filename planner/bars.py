@@ -20,14 +20,18 @@ from planner.cost.memory import StageMemory
 from planner.errors import InputError
 from planner.files import Strict, data_root, parse
 from planner.layout import LayoutLike, Numeric
+from planner.problem.hardware import Accelerator
 from planner.problem.quantities import CountOrZero, Efficiency, Figure, Sourced
 from planner.problem.software import Software
 
 SHIPPED = "scenarios/published/prediction_errors.yaml"
 
-KINDS = ("unfitted", "experts", "low-precision", "model-parallel", "data-parallel")
-"""Kinds of jobs, the first that holds: software whose numbers were never fitted to runs; a mixture
-of experts; main matmuls in fewer than 16 bits; 16 bits with tp, cp or pp; 16 bits without."""
+KINDS = (
+    "new-part", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",
+)  # fmt: skip
+"""Kinds of jobs, the first that holds: a part whose clock under load was never fitted to runs;
+software whose numbers were not; a mixture of experts; main matmuls in fewer than 16 bits; 16 bits
+with tp, cp or pp; 16 bits without."""
 
 Below = Annotated[Figure, Sourced(above=0, at_most=1)]
 Above = Annotated[Figure, Sourced(at_least=1)]
@@ -76,9 +80,19 @@ def is_fitted(software: Software) -> bool:
     return any(isinstance(n, Figure) and n.status == "fitted" for n in numbers)
 
 
+def is_known(accelerator: Accelerator) -> bool:
+    """Whether the clock that a part keeps in training was fitted to runs."""
+    return accelerator.sustained_fraction.status == "fitted"
+
+
 def kind_index(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Position in KINDS of a layout (or of each row of a table)."""
-    ruling = (not is_fitted(ctx.software), ctx.model.moe is not None, ctx.low_precision)
+    ruling = (
+        not is_known(ctx.accelerator),
+        not is_fitted(ctx.software),
+        ctx.model.moe is not None,
+        ctx.low_precision,
+    )
     whole = next((i for i, holds in enumerate(ruling) if holds), None)
     cut = np.asarray(1.0 * layout.tp * layout.cp * layout.pp) > 1
     parallel = np.where(cut, KINDS.index("model-parallel"), KINDS.index("data-parallel"))

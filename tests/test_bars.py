@@ -13,17 +13,22 @@ from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.files import data_root, load, names, parse
 from planner.layout import Layout, LayoutTable
+from planner.problem.hardware import Accelerator
 from planner.problem.model import MoE
+from planner.problem.quantities import Figure
 from planner.problem.software import Software
 from tests.scenarios import (
+    accelerator,
     context,
     figure,
     model,
     software,
+    topology,
     training,
 )
 
 FITTED = load("megatron-core", "software", Software).coefficients
+CLOCK = Figure(0.9, "test", "fitted")
 LAYOUTS = [
     Layout(dp_shard=8), Layout(tp=2, dp_shard=4, sp=True), Layout(cp=2, dp_shard=4),
     Layout(pp=4, dp_shard=2, num_microbatches=4),
@@ -41,7 +46,10 @@ def errors(**ends: tuple[float, float]) -> PredictionErrors:
 
 
 def fitted(**changes: Any) -> CostContext:
-    return context(software=software().replace(coefficients=FITTED), **changes)
+    part = topology(accelerator=accelerator().replace(sustained_fraction=CLOCK))
+    return context(
+        software=software().replace(coefficients=FITTED), **({"topology": part} | changes)
+    )
 
 
 def kind(ctx: CostContext, layout: Layout) -> str:
@@ -58,7 +66,10 @@ def test_kinds_of_layouts() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_a_scenario_says_comes_before_its_layout(layout: Layout) -> None:
     assert kind(fitted(training=training(precision="fp8")), layout) == "low-precision"
-    assert kind(context(training=training(precision="fp8")), layout) == "unfitted"
+    known = topology(accelerator=accelerator().replace(sustained_fraction=CLOCK))
+    fp8 = training(precision="fp8")
+    assert kind(context(training=fp8, topology=known), layout) == "new-software"
+    assert kind(fitted(training=fp8, topology=topology()), layout) == "new-part"
 
 
 def test_a_profile_is_fitted_if_some_number_is() -> None:
@@ -72,6 +83,13 @@ def test_a_profile_is_fitted_if_some_number_is() -> None:
 def test_shipped_profiles_that_no_run_was_fitted_to() -> None:
     profiles = [load(name, "software", Software) for name in names("software")]
     assert {p.name for p in profiles if not bars.is_fitted(p)} == {"jax-xla"}
+
+
+def test_shipped_parts_that_no_run_was_fitted_to() -> None:
+    parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
+    known = {part.name for part in parts if bars.is_known(part)}
+    assert {"h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"} <= known
+    assert not known & {"mi300x", "tpu-v5p", "trainium2"}
 
 
 def test_ends_by_hand() -> None:
@@ -111,8 +129,9 @@ def test_shipped_bars_are_read_once_and_hold_their_prediction() -> None:
     for table in (shipped.step_seconds, shipped.peak_bytes):
         assert list(table) == list(KINDS)
         assert all(0.5 < end.low <= 1 <= end.high < 2 for end in table.values())
-    unfitted, known = (shipped.step_seconds[k] for k in ("unfitted", "model-parallel"))
-    assert unfitted.high > known.high  # what was never fitted is less certain
+    new, known = (shipped.step_seconds[k] for k in ("new-software", "model-parallel"))
+    assert new.high > known.high  # what was never fitted is less certain
+    assert shipped.step_seconds["new-part"].high > known.high
 
 
 @pytest.mark.parametrize(

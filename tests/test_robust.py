@@ -33,8 +33,9 @@ def with_bars(monkeypatch: pytest.MonkeyPatch, step: dict[str, float], peak: flo
         peak_bytes={kind: wide(0.9, peak) for kind in bars.KINDS},
     )
     monkeypatch.setattr(bars, "shipped", lambda: made)
-    # the small profile's numbers are assumed: tell layouts apart all the same
+    # the small profile's and part's numbers are assumed: tell layouts apart all the same
     monkeypatch.setattr(bars, "is_fitted", lambda software: True)
+    monkeypatch.setattr(bars, "is_known", lambda accelerator: True)
 
 
 def every_layout(scenario: Scenario) -> list[Plan]:
@@ -132,13 +133,11 @@ def test_bars_of_a_plan_are_its_factors(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.memory.peak_low_bytes == pytest.approx(0.9 * held + runtime, rel=1e-9)
 
 
-def test_a_shipped_job_where_the_bar_decides() -> None:
-    """Sixteen A100 PCIe: a pipeline is a little faster, plain data parallelism is more certain."""
-    plain = api.plan(api.load_scenario("llama2-7b-a100pciex16"))
-    robust = api.plan(api.load_scenario("llama2-7b-a100pciex16", {"search.robust": "true"}))
-    assert plain.step_seconds is not None and robust.step_seconds is not None
+@pytest.mark.parametrize("name", ["llama2-7b-a100pciex16", "llama3-8b-h100x8"])
+def test_shipped_jobs_end_no_later_than_plain_plans(name: str) -> None:
+    plain = api.plan(api.load_scenario(name))
+    robust = api.plan(api.load_scenario(name, {"search.robust": "true"}))
     assert plain.step_seconds_high is not None and robust.step_seconds_high is not None
-    assert robust.step_seconds >= plain.step_seconds * (1 - 0.005)
     assert robust.step_seconds_high <= plain.step_seconds_high * (1 + 0.005)
     assert robust.memory is not None and robust.memory.peak_high_bytes is not None
     assert robust.memory.peak_high_bytes <= robust.memory.capacity_bytes

@@ -10,19 +10,26 @@ fitting half of the rows. The ends of a kind are shrunk to those of all rows,
 Rows of one source share their errors: the bars of fewer than MANY_SOURCES sources are widened as
 Student's t widens a prediction from so few (t over the normal quantile, times sqrt(1 + 1/sources)).
 
-Software that was never fitted is judged by taking a profile's numbers away: each row is predicted
-with the medians of the other profiles.
+Software and parts that were never fitted are judged by taking numbers away: each row is predicted
+with the medians of the other profiles' coefficients, or of the other parts' clocks under load. In
+these two kinds every profile, or part, counts once, however many rows it has.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.bars import KINDS, Ends, PredictionErrors
+from planner.bars import KINDS, Ends, PredictionErrors, is_known
+from planner.cost import step
+from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.evidence.fitting import by_profile, step_seconds, values_of_others, with_coefficients
 from planner.evidence.metrics import Coverage
@@ -36,13 +43,17 @@ from planner.evidence.runs import (
     is_timed,
     predict_runs,
 )
+from planner.files import load, names
+from planner.problem.hardware import Accelerator
 from planner.problem.quantities import Figure
+
+Floats = NDArray[np.float64]
 
 COVERAGE = 0.8
 LEAST_ROWS = 30
 SHRINK_ROWS = 30.0
 MANY_SOURCES = 5
-UNFITTED = KINDS[0]
+NEW_PART, NEW_SOFTWARE = KINDS[:2]
 
 STUDENT = {1: 3.078, 2: 1.886, 3: 1.638}
 NORMAL = 1.2816
@@ -95,12 +106,11 @@ def calibrate_errors(
             "no timed row of the fitting half can be predicted", key="FILE",
             allowed="rows such as those of scenarios/published/measured_runs.jsonl",
         )  # fmt: skip
-    strange = [replace(p, kind=UNFITTED) for p in without_own_numbers(timed)]
     peaks = [p for p in fit if p.memory_error is not None]
     errors = PredictionErrors(
         coverage=Figure(COVERAGE, "chosen", "assumed"),
         step_seconds=ends_by_kind(
-            [p for p in timed if p.kind != UNFITTED] + strange, lambda p: p.time_error
+            [p for p in timed if p.kind not in KINDS[:2]] + as_new(timed), lambda p: p.time_error
         ),
         peak_bytes=ends_by_kind(peaks, lambda p: p.memory_error),
     )
@@ -108,10 +118,16 @@ def calibrate_errors(
     for half in ("fit", "test"):
         rows = [p for p in predictions if in_half(p.run, half)]
         own = [p for p in rows if is_timed(p, min_mfu)]
-        taken = [replace(p, kind=UNFITTED) for p in without_own_numbers(own)]
         halves[half] = coverage(own, rows, errors)
-        halves[half]["step_seconds"][UNFITTED] = coverage(taken, [], errors)["step_seconds"]["all"]
+        steps = coverage(as_new(own), [], errors)["step_seconds"]
+        halves[half]["step_seconds"] |= {kind: steps[kind] for kind in KINDS[:2] if kind in steps}
     return ErrorCalibration(errors, halves)
+
+
+def as_new(timed: Sequence[Prediction]) -> list[Prediction]:
+    """The rows twice: as if their part had never been seen, and as if their software had not."""
+    parts = [replace(row, kind=NEW_PART, step_seconds=seconds_of_new_part(row)) for row in timed]
+    return parts + [replace(p, kind=NEW_SOFTWARE) for p in without_own_numbers(timed)]
 
 
 def without_own_numbers(timed: Sequence[Prediction]) -> list[Prediction]:
@@ -124,14 +140,31 @@ def without_own_numbers(timed: Sequence[Prediction]) -> list[Prediction]:
     return found
 
 
+def seconds_of_new_part(row: Prediction) -> float:
+    """The row's step at the median of the clocks under load that other parts were fitted to."""
+    scenario = row.job.scenario
+    own = scenario.topology.accelerator
+    clock = median(value for name, value in _clocks().items() if name != own.name)
+    part = own.replace(sustained_fraction=Figure(clock, "other parts", "assumed"))
+    topology = scenario.topology.model_copy(update={"accelerator": part})
+    ctx = CostContext.of(scenario.model_copy(update={"topology": topology}))
+    return float(step.evaluate(ctx, row.job.layout, row.splits).total)
+
+
+@cache
+def _clocks() -> dict[str, float]:
+    parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
+    return {part.name: float(part.sustained_fraction) for part in parts if is_known(part)}
+
+
 # ---------------------------------------------------------------- ends
 
 
 def ends_by_kind(
     rows: Sequence[Prediction], error: Callable[[Prediction], float | None]
 ) -> dict[str, Ends]:
-    """Ends of every kind. Rows of unfitted software count in their own kind alone."""
-    known = [row for row in rows if row.kind != UNFITTED]
+    """Ends of every kind. Rows of new parts and software count in their own kind alone."""
+    known = [row for row in rows if row.kind not in KINDS[:2]]
     of_all = known or list(rows)
     found = {}
     for kind in KINDS:
@@ -151,7 +184,7 @@ def _ends(
     shrunk: bool,
 ) -> Ends:
     low, high = _quantiles(rows, error)
-    if shrunk and rows[0].kind != UNFITTED:
+    if shrunk and rows[0].kind not in KINDS[:2]:
         share = len(rows) / (len(rows) + SHRINK_ROWS)
         all_low, all_high = _quantiles(of_all, error)
         low, high = (
@@ -181,9 +214,33 @@ def _quantiles(
 ) -> tuple[float, float]:
     signed = np.array([error(row) for row in rows], dtype=float)
     outside = (1 - COVERAGE) / 2
-    low, high = np.quantile(-np.log1p(signed), (outside, 1 - outside))
+    low, high = weighted_quantiles(-np.log1p(signed), _weights(rows), (outside, 1 - outside))
     wider = widening(_num_sources(rows))
-    return wider * float(low), wider * float(high)
+    return wider * low, wider * high
+
+
+def _weights(rows: Sequence[Prediction]) -> Floats:
+    """1 each; of new parts and software, so that each part or profile counts once."""
+    groups = [_group(row) for row in rows]
+    count = Counter(groups)
+    return np.array([1.0 / count[group] if group else 1.0 for group in groups])
+
+
+def _group(row: Prediction) -> str:
+    if row.kind == NEW_PART:
+        return row.job.scenario.topology.accelerator.name
+    return row.job.scenario.software.name if row.kind == NEW_SOFTWARE else ""
+
+
+def weighted_quantiles(
+    values: Floats, weights: Floats, shares: tuple[float, float]
+) -> tuple[float, float]:
+    """Quantiles of weighted values: a value stands at the middle of its weight, lines between."""
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], weights[order]
+    middle = (np.cumsum(weights) - weights / 2) / np.sum(weights)
+    low, high = np.interp(shares, middle, values)
+    return float(low), float(high)
 
 
 def widening(num_sources: int) -> float:
