@@ -21,15 +21,30 @@ from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.evidence import calibration, collectives, kernel_fit, kernels
+from planner.evidence import accuracy as accuracies
+from planner.evidence import (
+    calibration,
+    collectives,
+    error_bars,
+    fitting,
+    kernel_fit,
+    kernels,
+    left_out,
+)
+from planner.evidence.accuracy import Accuracy
 from planner.evidence.calibration import Calibration
 from planner.evidence.collectives import CollectivesValidation
+from planner.evidence.error_bars import ErrorCalibration
+from planner.evidence.fitting import RunsCalibration
 from planner.evidence.kernel_fit import KernelCalibration
 from planner.evidence.kernels import KernelsValidation
 from planner.evidence.latencies import read_latencies
+from planner.evidence.left_out import LeaveOneOut
 from planner.evidence.operators import attention_errors, expert_errors
 from planner.evidence.package import package_files
-from planner.evidence.runs import Validation, validate_runs
+from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.runs import Half, Validation, validate_runs
+from planner.evidence.software_file import profile_yaml
 from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.export import TARGETS, export_plan
 from planner.files import Kind
@@ -253,6 +268,77 @@ def calibrate_kernels(paths: Iterable[str | Path] = ()) -> KernelCalibration:
     return kernel_fit.calibrate(read_latencies(paths))
 
 
+def validate_left_out(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    half: Half = "all",
+) -> LeaveOneOut:
+    """Measured runs beside predictions by software coefficients that never saw the run's source.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return left_out.validate_left_out(_runs(paths), quality=quality, min_mfu=min_mfu, half=half)
+
+
+def accuracy(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    left_out: LeaveOneOut | None = None,
+) -> Accuracy:
+    """Errors of both halves of measured runs, a point per row, other planners beside.
+
+    left_out: what `validate_left_out` gave for the same rows, to show beside.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return accuracies.accuracy(_runs(paths), quality=quality, min_mfu=min_mfu, left_out=left_out)
+
+
+def calibrate_runs(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+    half: Half = "fit",
+    afresh: bool = False,
+) -> RunsCalibration:
+    """Software coefficients fitted to measured runs, for each profile that they touch.
+
+    afresh: start from what the other shipped profiles have, not from the profile's own numbers.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or the rows are too few
+            or absurd.
+    """
+    return fitting.calibrate_runs(
+        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
+    )
+
+
+def calibrate_errors(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+) -> ErrorCalibration:
+    """Error bars of the fitting half of measured runs, held against the testing half.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or nothing is timed.
+    """
+    return error_bars.calibrate_errors(_runs(paths), quality=quality, min_mfu=min_mfu)
+
+
+def _runs(paths: Iterable[str | Path]) -> list[PublishedRun]:
+    return [run for path in paths for run in read_runs(path)]
+
+
 def _topology(given: Topology | str | Path | None) -> Topology | None:
     if given is None or isinstance(given, Topology):
         return given
@@ -277,20 +363,28 @@ def schema(kind: str) -> dict[str, Any]:
 
 __all__ = [
     "PUBLISHED",
+    "PUBLISHED_RUNS",
     "TARGETS",
+    "Accuracy",
     "Calibration",
     "CollectivesValidation",
     "Comparison",
     "Diagnosis",
+    "ErrorCalibration",
     "Explanation",
     "KernelCalibration",
     "KernelsValidation",
+    "LeaveOneOut",
     "Plan",
     "Roofline",
+    "RunsCalibration",
     "Scenario",
     "Validation",
+    "accuracy",
     "calibrate_collectives",
+    "calibrate_errors",
     "calibrate_kernels",
+    "calibrate_runs",
     "compare",
     "diagnose",
     "evaluate",
@@ -302,11 +396,13 @@ __all__ = [
     "load_subject",
     "names",
     "plan",
+    "profile_yaml",
     "read_plan",
     "roofline",
     "scenario_of",
     "schema",
     "validate_collectives",
     "validate_kernels",
+    "validate_left_out",
     "validate_runs",
 ]

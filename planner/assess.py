@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from planner import bars
 from planner.cost import flops, memory, step
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
@@ -31,6 +32,8 @@ class Assessment:
     """Parts of a plan that one layout in one place determines."""
 
     step_seconds: float
+    step_bar: tuple[float, float]  # seconds
+    bar_kind: str
     time: dict[str, float]
     memory: MemoryReport
     groups: dict[str, GroupReport]
@@ -48,9 +51,12 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
     seconds = sum(time.values())
     executed = float(flops.executed_flops(ctx, layout))
     budget = seconds * ctx.num_accelerators
+    low, high = bars.step_ends(bars.shipped(), ctx, layout)
     bf16 = ctx.accelerator.peak_flops.get("bf16")
     return Assessment(
         step_seconds=seconds,
+        step_bar=(seconds * float(low), seconds * float(high)),
+        bar_kind=bars.KINDS[int(bars.kind_index(ctx, layout))],
         time=time,
         memory=memory_report(ctx, layout),
         groups=_groups(
@@ -69,6 +75,7 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
     usage = memory.stage_memory(ctx, layout, stage, np.array(layers))
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
     worst = int(np.argmax(total))
+    low, high = bars.peak_ends(bars.shipped(), ctx, layout, usage)
     terms = {
         f.name: np.broadcast_to(np.asarray(getattr(usage, f.name), dtype=float), stage.shape)
         for f in fields(usage)
@@ -84,6 +91,8 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
             | {name: float(values[i]) for name, values in terms.items()}
             for i in range(layout.pp)
         ),
+        peak_low_bytes=float(low),
+        peak_high_bytes=float(high),
     )
 
 

@@ -57,6 +57,8 @@ class MemoryReport:
     verdict: str
     worst_stage: int
     by_stage: tuple[Mapping[str, float], ...]
+    peak_low_bytes: float | None = None  # the error bar, as of step_seconds
+    peak_high_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class RunnerUp:
     step_seconds: float
     loss_fraction: float
     terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
+    step_seconds_high: float | None = None  # upper end of its bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,11 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte."""
+    """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte.
+
+    Objective, bound and gap are of the least step; where the search is robust, of the least upper
+    end of the bars.
+    """
 
     inputs: Mapping[str, Any]
     inputs_sha256: str
@@ -102,6 +109,10 @@ class Plan:
     bound_seconds: float | None = None
     gap_fraction: float | None = None
     step_seconds: float | None = None
+    step_seconds_low: float | None = None  # of published runs, bar_coverage lie between
+    step_seconds_high: float | None = None
+    bar_coverage: float | None = None
+    bar_kind: str | None = None  # of planner.bars.KINDS
     mfu: float | None = None
     mfu_denominator: Mapping[str, Any] | None = None  # {precision, peak_flops, accelerator}
     mfu_bf16: float | None = None

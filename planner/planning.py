@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from planner import bars
 from planner.assess import Assessment, assess, economics
-from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
@@ -25,14 +25,15 @@ from planner.search.enumerate import (
     MEMORY_RULE,
     NESTED_RULE,
     SEARCH_RULE,
-    in_blocks,
     layouts,
 )
 from planner.search.given import given_layout, parse_layout
 from planner.search.optimize import best_placement, search
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
-from planner.search.protocol import Row, SearchResult
+from planner.search.protocol import Row, SearchProblem, SearchResult
+from planner.search.robust import Scaled
+from planner.search.room import accepted
 from planner.search.rules import rule_sentences, rules_of
 from planner.search.swaps import swap_costs
 
@@ -63,9 +64,12 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     started, cpu = time.perf_counter(), time.process_time()
     ctx = CostContext.of(scenario)
     table, excluded = layouts(ctx, scenario.search)
-    fitting = _fitting(ctx, scenario, table)
+    fitting = table.take(accepted(ctx, scenario.search, table)) if len(table) else table
     excluded[MEMORY_RULE] += len(table) - len(fitting)
-    problem = LayoutProblem(ctx, fitting)
+    plain = LayoutProblem(ctx, fitting)
+    problem: SearchProblem = plain
+    if scenario.search.robust and len(fitting):
+        problem = Scaled(plain, bars.step_ends(bars.shipped(), ctx, fitting)[1])
     result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
     if result is not None and result.status == "infeasible":
         excluded[PLACEMENT_RULE] += len(fitting)
@@ -85,16 +89,16 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     if result is None or result.best is None:
         bound = result.bound_seconds if result else None
         return replace(_nothing(ctx, scenario, base, table), bound_seconds=bound)
-    own = best_placement(problem, result.best.shape)
+    own = best_placement(plain, result.best.shape)
     assert own is not None
-    layout = problem.table.row(result.best.shape)
+    layout = plain.table.row(result.best.shape)
     best = _filled(ctx, scenario, base, layout, result.best, own[1])
     return replace(
         best,
         objective_seconds=result.objective_seconds,
         bound_seconds=result.bound_seconds,
         gap_fraction=result.gap_fraction,
-        runners_up=tuple(_runner_up(ctx, problem, row, best) for row in result.runners_up),
+        runners_up=tuple(_runner_up(ctx, plain, row, best) for row in result.runners_up),
     )
 
 
@@ -132,7 +136,7 @@ def evaluate_many(
 
 
 def _searched(
-    problem: LayoutProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
+    problem: SearchProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
 ) -> SearchResult:
     """The search's answer, checked without its solver."""
     tie_fraction = scenario.search.tie_fraction
@@ -148,13 +152,6 @@ def _searched(
     if not certificate.valid:
         raise AssertionError("; ".join(certificate.failures))
     return result
-
-
-def _fitting(ctx: CostContext, scenario: Scenario, table: LayoutTable) -> LayoutTable:
-    if not len(table):
-        return table
-    peak = in_blocks(table, lambda part: memory.worst_stage(ctx, part)[1])
-    return table.take(peak <= memory.limit_bytes(ctx, scenario.search.memory))
 
 
 def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:
@@ -230,6 +227,10 @@ def _assessed(
     return replace(
         base,
         step_seconds=found.step_seconds,
+        step_seconds_low=found.step_bar[0],
+        step_seconds_high=found.step_bar[1],
+        bar_coverage=float(bars.shipped().coverage),
+        bar_kind=found.bar_kind,
         mfu=found.mfu,
         mfu_denominator={
             "accelerator": ctx.accelerator.name,
@@ -256,6 +257,7 @@ def _runner_up(ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan) -
         step_seconds=found.step_seconds,
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
+        step_seconds_high=found.step_bar[1],
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from planner.cli import options
-from planner.cli.program import Subjects
 
 on_topology = "Predict on this topology (a name or a file), not on the shipped fabrics that match."
 
@@ -29,12 +28,7 @@ def validate_collectives(files: tuple[str, ...], topology: str | None, as_json: 
     show(document, collectives_report(document), as_json)
 
 
-@click.group(cls=Subjects)
-def calibrate() -> None:
-    """Fit parameters to measurements."""
-
-
-@calibrate.command(name="collectives")
+@click.command(name="collectives")
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True)
 @click.option("--topology", metavar="TOPOLOGY", required=True, help="What the logs ran on.")
 @click.option("--out", metavar="FILE", required=True, help="Write the fitted fabric here (YAML).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,6 @@ KINDS: dict[str, Kind] = {
     "software": "software",
     "accelerators": "accelerator",
 }
-PUBLISHED = "scenarios/published/measured_runs.jsonl"
 SCHEMAS = ("scenario", "topology", "model")
 
 
@@ -47,6 +46,7 @@ def main() -> None:
 @options.as_json
 @options.out()
 @options.time_limit
+@options.robust
 @options.overrides
 def plan(
     scenario: str,
@@ -54,11 +54,14 @@ def plan(
     as_json: bool,
     out: str | None,
     time_limit: float | None,
+    robust: bool,
     overrides: dict[str, str],
 ) -> int:
     """Find the best layout and placement, and prove it."""
     from planner import api
 
+    if robust:
+        overrides = {**overrides, "search.robust": "true"}
     found = api.plan(api.load_scenario(scenario, overrides), top_k, time_limit)
     _show_plan(found, as_json, out)
     return NO_LAYOUT if found.layout is None else DONE
@@ -228,38 +231,9 @@ def validate() -> None:
     """Compare predictions with measurements."""
 
 
-@validate.command()
-@click.argument("files", metavar="[FILE]...", nargs=-1)
-@options.quality
-@options.min_mfu
-@click.option(
-    "--half", type=options.Choice(["fit", "test", "all"]), default="all", show_default=True,
-    help="Which half of the rows: the one parameters are fitted on, or the other.",
-)  # fmt: skip
-@click.option(
-    "--models", type=options.Choice(["dense", "moe", "all"]), default="all", show_default=True,
-    help="Rows of dense models, of models with experts, or of both.",
-)  # fmt: skip
-@options.as_json
-def runs(
-    files: tuple[str, ...],
-    quality: str,
-    min_mfu: float,
-    half: Literal["fit", "test", "all"],
-    models: Literal["dense", "moe", "all"],
-    as_json: bool,
-) -> None:
-    """Predict measured training runs (default: the published ones that ship)."""
-    from planner import api
-    from planner.cli.output import show
-    from planner.evidence.published import read_runs
-    from planner.report.tables import runs_report
-
-    measured = [run for file in files or (PUBLISHED,) for run in read_runs(file)]
-    document = api.validate_runs(
-        measured, quality=quality, min_mfu=min_mfu, half=half, models=models
-    ).to_document()
-    show(document, runs_report(document), as_json)
+@main.group(cls=Subjects)
+def calibrate() -> None:
+    """Fit parameters to measurements."""
 
 
 @main.command()

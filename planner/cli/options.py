@@ -84,6 +84,14 @@ def top(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def robust(command: Command) -> Command:
+    """--robust"""
+    return click.option(
+        "--robust", is_flag=True,
+        help="Choose by the upper ends of the error bars of step time and peak memory.",
+    )(command)  # fmt: skip
+
+
 def time_limit(command: Command) -> Command:
     """--time-limit S"""
     return click.option(
@@ -100,9 +108,17 @@ def quality(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def min_mfu(command: Command) -> Command:
+def min_mfu(default: float = 0.0) -> Decorator:
     """--min-mfu F"""
     return click.option(
-        "--min-mfu", type=click.FloatRange(0, 1), default=0.0, show_default=True, callback=_finite,
-        help="Leave timed rows of lower measured MFU out of time and ranking.",
-    )(command)  # fmt: skip
+        "--min-mfu", type=click.FloatRange(0, 1), default=default, show_default=True,
+        callback=_finite, help="Leave out timed rows of lower measured MFU.",
+    )  # fmt: skip
+
+
+def half(default: str) -> Decorator:
+    """--half fit|test|all"""
+    return click.option(
+        "--half", type=Choice(["fit", "test", "all"]), default=default, show_default=True,
+        help="Which half of the rows: the one parameters are fitted on, or the other.",
+    )  # fmt: skip

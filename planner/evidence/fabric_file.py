@@ -20,7 +20,7 @@ def figures(values: Strict) -> dict[str, dict[str, str]]:
         if isinstance(figure, Figure):
             key = field.alias or attribute
             found[key] = {
-                "value": _value(figure, document[key]["value"]),
+                "value": written_value(figure, document[key]["value"]),
                 "source": figure.source,
                 "status": figure.status,
             }
@@ -29,7 +29,7 @@ def figures(values: Strict) -> dict[str, dict[str, str]]:
 
 def fabric_yaml(fabric: Fabric) -> str:
     """A fabric's figures, one a line, with source and status; reads back to an equal value."""
-    lines = [f"name: {_name(fabric.name)}", f"kind: {fabric.kind}"]
+    lines = [f"name: {written_name(fabric.name)}", f"kind: {fabric.kind}"]
     return "\n".join([*lines, *figure_lines(fabric)]) + "\n"
 
 
@@ -42,7 +42,7 @@ def figure_lines(values: Strict) -> list[str]:
     ]
 
 
-def _value(figure: Figure, exact: object) -> str:
+def written_value(figure: Figure, exact: object) -> str:
     """A number as people write it where that is the same number, else exactly."""
     if not isinstance(exact, str):
         readable = f"{figure:.{DIGITS}g}"
@@ -52,5 +52,6 @@ def _value(figure: Figure, exact: object) -> str:
     return readable if parse_quantity(readable, unit) == float(figure) else exact
 
 
-def _name(text: str) -> str:
+def written_name(text: str) -> str:
+    """A name as YAML: bare where that is safe."""
     return text if re.fullmatch(r"[A-Za-z][\w.-]*", text) else json.dumps(text)

@@ -182,6 +182,26 @@ class MemoryErrors:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many measurements lie inside the bars of their predictions, ends included."""
+
+    rows: int
+    inside_fraction: float | None
+    below_fraction: float | None
+    above_fraction: float | None
+
+    @classmethod
+    def of(cls, placed: Sequence[tuple[float, float, float]]) -> "Coverage":
+        """Count (measured / predicted, low end, high end)."""
+        if not placed:
+            return cls(0, None, None, None)
+        below = mean([ratio < low for ratio, low, _ in placed])
+        above = mean([ratio > high for ratio, _, high in placed])
+        inside = mean([low <= ratio <= high for ratio, low, high in placed])
+        return cls(len(placed), inside, below, above)
+
+
 def mean(values: Sequence[float]) -> float | None:
     """Mean in an order of its own, so that rows in any order give the same bits; null of none."""
     return float(np.mean(np.sort(values))) if len(values) else None

@@ -14,6 +14,9 @@ from planner.errors import InputError
 from planner.files import Strict, data_root
 from planner.problem.software import ZeroStage
 
+PUBLISHED_RUNS = "scenarios/published/measured_runs.jsonl"
+"""The runs that ship."""
+
 _Positive = Annotated[float, Gt(0)]
 _Size = Annotated[int, Ge(1), Le(2**31)]
 _NumAccelerators = Annotated[int, Ge(1), Le(2**20)]

@@ -15,10 +15,21 @@ from typing import Any, Literal
 
 import numpy as np
 
+from planner import bars
+from planner.bars import Ends, PredictionErrors
 from planner.cost import memory, step
 from planner.cost.context import CostContext
+from planner.cost.traffic import Splits
 from planner.errors import InputError, PlannerError, nearest_of
-from planner.evidence.metrics import Candidate, Fits, MemoryErrors, Ranking, TimeErrors, mean
+from planner.evidence.metrics import (
+    Candidate,
+    Coverage,
+    Fits,
+    MemoryErrors,
+    Ranking,
+    TimeErrors,
+    mean,
+)
 from planner.evidence.published import PublishedRun, UnscorableError
 from planner.evidence.rows import Job, job_of
 from planner.layout import Layout
@@ -34,10 +45,12 @@ class Prediction:
     """What the planner says of one published run."""
 
     job: Job
+    splits: Splits  # of the framework's own rank order
     step_seconds: float
     peak_bytes: float  # of the fullest stage's rank
     allocated_bytes: float  # the same without the runtime term
     verdict: str
+    kind: str  # of planner.bars.KINDS
 
     @property
     def run(self) -> PublishedRun:
@@ -49,6 +62,12 @@ class Prediction:
         """Signed relative error of step time; null where none was measured."""
         measured = self.run.std.iter_time_s
         return None if measured is None else self.step_seconds / measured - 1
+
+    @property
+    def memory_error(self) -> float | None:
+        """Signed relative error of what the allocator held at its peak; null where unknown."""
+        peak = self.run.measured.peak_mem_gb
+        return None if peak is None else self.allocated_bytes / (peak * 1e9) - 1
 
     @property
     def candidate(self) -> Candidate:
@@ -74,10 +93,12 @@ def predict(job: Job) -> Prediction:
     stages, peak = memory.worst_stage(ctx, job.layout)
     return Prediction(
         job=job,
+        splits=splits,
         step_seconds=float(step.evaluate(ctx, job.layout, splits).total),
         peak_bytes=float(peak),
         allocated_bytes=float(np.max(stages.total - stages.runtime)),
         verdict=memory.VERDICTS[int(memory.verdict_index(ctx, peak))],
+        kind=bars.KINDS[int(bars.kind_index(ctx, job.layout))],
     )
 
 
@@ -101,11 +122,13 @@ class Validation:
     time: TimeErrors
     by_source: Mapping[str, TimeErrors]
     by_accelerator: Mapping[str, TimeErrors]
+    by_axis: Mapping[str, Mapping[str, TimeErrors]]  # of AXES: what the rows had -> errors
     macro_mape_fraction: float | None
     macro_pairwise_fraction: float | None
     ranking: Ranking
     fits: Fits
     memory: MemoryErrors
+    bars: Mapping[str, Mapping[str, Coverage]]  # step_seconds, peak_bytes: kind → coverage
 
     def to_document(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -128,19 +151,26 @@ def validate_runs(
     Raises:
         InputError: an option is none of its values.
     """
-    _check(quality, min_mfu, half, models)
-    chosen = [
+    check(quality, min_mfu, half, models)
+    predictions, skipped = predict_runs(chosen(runs, quality, half, models))
+    return summarise(predictions, skipped, min_mfu)
+
+
+def chosen(
+    runs: Iterable[PublishedRun], quality: str, half: Half = "all", models: Models = "all"
+) -> list[PublishedRun]:
+    """The rows of these qualities, half and kind of models."""
+    return [
         run
         for run in runs
         if run.quality in quality
         and in_half(run, half)
         and models in ("all", "dense" if run.moe is None else "moe")
     ]
-    predictions, skipped = predict_runs(chosen)
-    return summarise(predictions, skipped, min_mfu)
 
 
-def _check(quality: str, min_mfu: float, half: str, models: str) -> None:
+def check(quality: str, min_mfu: float, half: str = "all", models: str = "all") -> None:
+    """Refuse options that are none of their values."""
     if not quality or set(quality) - set(QUALITIES):
         raise InputError(
             f"'{quality}' names no qualities", key="quality", allowed=f"letters of {QUALITIES}"
@@ -188,7 +218,7 @@ def summarise(
     predictions: Sequence[Prediction], skipped: Mapping[str, int], min_mfu: float
 ) -> Validation:
     """Return every metric of the predictions; they do not depend on the order of rows."""
-    timed = [p for p in predictions if _is_timed(p, min_mfu)]
+    timed = [p for p in predictions if is_timed(p, min_mfu)]
     by_source = _errors_by(timed, lambda p: p.run.publication)
     groups = ranking_groups(predictions, min_mfu)
     of_source: dict[str, list[Sequence[Candidate]]] = defaultdict(list)
@@ -196,11 +226,7 @@ def summarise(
         of_source[source].append(group)
     pairwise = [Ranking.of(of_source[source]).pairwise_fraction for source in of_source]
     mapes = [errors.mape_fraction for errors in by_source.values()]
-    peaks = [
-        p.allocated_bytes / (p.run.measured.peak_mem_gb * 1e9) - 1
-        for p in predictions
-        if p.run.measured.peak_mem_gb is not None
-    ]
+    peaks = [error for p in predictions if (error := p.memory_error) is not None]
     ran_or_not = [
         (p.verdict, p.run.measured.oom)
         for p in predictions
@@ -213,15 +239,57 @@ def summarise(
         time=TimeErrors.of(_errors(timed)),
         by_source=by_source,
         by_accelerator=_errors_by(timed, lambda p: p.job.scenario.topology.accelerator.name),
+        by_axis={axis: _errors_by(timed, read) for axis, read in AXES.items()},
         macro_mape_fraction=mean([share for share in mapes if share is not None]),
         macro_pairwise_fraction=mean([share for share in pairwise if share is not None]),
         ranking=Ranking.of([group for _, group in groups]),
         fits=Fits.of(ran_or_not),
         memory=MemoryErrors.of(peaks),
+        bars=coverage(timed, predictions, bars.shipped()),
     )
 
 
-def _is_timed(prediction: Prediction, min_mfu: float) -> bool:
+def coverage(
+    timed: Sequence[Prediction], predictions: Sequence[Prediction], errors: PredictionErrors
+) -> dict[str, dict[str, Coverage]]:
+    """How many measured steps and peaks lie inside their bars, by kind and of all."""
+    return {
+        "step_seconds": _coverage(errors.step_seconds, [(p.kind, p.time_error) for p in timed]),
+        "peak_bytes": _coverage(errors.peak_bytes, [(p.kind, p.memory_error) for p in predictions]),
+    }
+
+
+def _coverage(
+    ends: Mapping[str, Ends], rows: Iterable[tuple[str, float | None]]
+) -> dict[str, Coverage]:
+    placed: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in bars.KINDS}
+    for kind, error in rows:
+        if error is not None:
+            end = ends[kind]
+            placed[kind].append((1 / (1 + error), float(end.low), float(end.high)))
+    found = {kind: Coverage.of(rows) for kind, rows in placed.items() if rows}
+    return {**found, "all": Coverage.of([row for rows in placed.values() for row in rows])}
+
+
+def _doublings(degree: int) -> str:
+    """Degrees by octave: 1, 2, 3-4, 5-8, ..."""
+    last = 2 ** (degree - 1).bit_length()
+    return str(last) if last <= 2 else f"{last // 2 + 1}-{last}"
+
+
+AXES: Mapping[str, Callable[[Prediction], str]] = {
+    "tp": lambda p: str(p.job.layout.tp),
+    "cp": lambda p: str(p.job.layout.cp),
+    "pp": lambda p: _doublings(p.job.layout.pp),
+    "dp": lambda p: _doublings(p.job.layout.dp),
+    "precision": lambda p: p.job.scenario.training.precision,
+    "recompute": lambda p: p.job.layout.recompute,
+    "software": lambda p: p.job.scenario.software.name,
+}
+"""What errors are told apart by, beside source and accelerator: axis -> a row's value."""
+
+
+def is_timed(prediction: Prediction, min_mfu: float) -> bool:
     """Whether a row counts in time and ranking: timed, and known to reach the MFU asked for."""
     run = prediction.run
     if run.std.iter_time_s is None or run.measured.oom:
@@ -253,7 +321,7 @@ def ranking_groups(
     members: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         group = prediction.run.rank_group
-        if group and (prediction.run.measured.oom or _is_timed(prediction, min_mfu)):
+        if group and (prediction.run.measured.oom or is_timed(prediction, min_mfu)):
             members[group].append(prediction)
     out = []
     for name in sorted(members):

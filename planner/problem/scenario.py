@@ -71,6 +71,8 @@ class Search(Strict):
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"
+    # Choose by the upper ends of the error bars of step time and peak memory.
+    robust: bool = False
 
 
 class Scenario(Strict):

@@ -6,7 +6,7 @@ limits each group, what else was close, and what to be careful about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -56,7 +56,7 @@ def plan_report(plan: Plan) -> RenderableType:
         parts = [
             _head(scenario),
             _answer(plan, scenario),
-            _proof(plan),
+            _proof(plan, scenario.search.robust),
             groups.places(plan, scenario),
             _time(plan),
             *_memory(plan),
@@ -108,13 +108,14 @@ def _answer(plan: Plan, scenario: Scenario) -> RenderableType:
         rows.append(("Step", _speed(plan)))
     rows.append(("MFU", _mfu(plan)))
     if plan.memory is not None:
-        rows.append(("Memory", _verdict(plan.memory)))
+        rows.append(("Memory", _verdict(plan, plan.memory)))
     rows.append(("Run", _run(plan, scenario)))
     return facts(rows)
 
 
 def _speed(plan: Plan) -> RenderableType:
     text = Text(seconds(plan.step_seconds or 0.0, 4), STRONG)
+    text.append(_bar(plan, plan.step_seconds_low, plan.step_seconds_high, seconds), "not bold")
     if plan.tokens_per_second and plan.tokens_per_second_per_accelerator:
         text.append(
             f"; {words(plan.tokens_per_second)} tokens/s, "
@@ -122,6 +123,15 @@ def _speed(plan: Plan) -> RenderableType:
             "not bold",
         )
     return text
+
+
+def _bar(plan: Plan, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
+    """' (80 %: 6.66 to 8.32 s)', or nothing for a plan without bars."""
+    if plan.bar_coverage is None or low is None or high is None:
+        return ""
+    (first, unit), last = form(low).rsplit(maxsplit=1), form(high)
+    first = first if last.endswith(f" {unit}") else f"{first} {unit}"
+    return f" ({percent(plan.bar_coverage, 0)}: {first} to {last})"
 
 
 def _mfu(plan: Plan) -> RenderableType | None:
@@ -139,16 +149,21 @@ def _mfu(plan: Plan) -> RenderableType | None:
     return text
 
 
-def _verdict(memory: MemoryReport) -> RenderableType:
+def _verdict(plan: Plan, memory: MemoryReport) -> RenderableType:
     text = Text(memory.verdict if memory.verdict != "no" else "does not fit")
     text.stylize(f"bold {VERDICT_STYLES[memory.verdict]}")
     free = memory.capacity_bytes - memory.peak_bytes
     room = f"{gigabytes(abs(free))} GB {'free' if free >= 0 else 'too much'}"
     text.append(
-        f": {gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB, {room}",
+        f": {gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB, {room}"
+        f"{_bar(plan, memory.peak_low_bytes, memory.peak_high_bytes, _gigabytes)}",
         "not bold default",
     )
     return text
+
+
+def _gigabytes(value: float) -> str:
+    return f"{gigabytes(value)} GB"
 
 
 def _run(plan: Plan, scenario: Scenario) -> str | None:
@@ -170,13 +185,15 @@ def _duration(days: float) -> str:
 # ---------------------------------------------------------------- proof
 
 
-def _proof(plan: Plan) -> RenderableType | None:
+def _proof(plan: Plan, robust: bool) -> RenderableType | None:
     if plan.search is None or plan.objective_seconds is None:
         return None
+    shown_seconds = plan.step_seconds_high if robust else plan.step_seconds
     if plan.status == "optimal":
         text = Text("optimal", f"bold {GOOD}")
         text.append(
-            f": nothing legal, however placed, is below {seconds(plan.objective_seconds, 4)}",
+            f": nothing legal, however placed, {'has an upper end' if robust else 'is'} below "
+            f"{seconds(plan.objective_seconds, 4)}",
             "not bold default",
         )
     else:
@@ -187,8 +204,8 @@ def _proof(plan: Plan) -> RenderableType | None:
             f": best so far {seconds(plan.objective_seconds, 4)}{bound}{gap}", "not bold default"
         )
     shown = None
-    if plan.step_seconds is not None and plan.step_seconds > plan.objective_seconds * (1 + 1e-9):
-        over = plan.step_seconds / plan.objective_seconds - 1
+    if shown_seconds is not None and shown_seconds > plan.objective_seconds * (1 + 1e-9):
+        over = shown_seconds / plan.objective_seconds - 1
         shown = (
             f"shown is a tie, {percent(over, 2)} above it, for its rank order or its lesser "
             "traffic on slow tiers"

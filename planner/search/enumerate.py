@@ -20,6 +20,7 @@ from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search.room import accepted, in_blocks
 from planner.search.rules import Rule, rules_of
 
 Ints = NDArray[np.int64]
@@ -33,17 +34,6 @@ MEMORY_RULE = "memory"
 NESTED_RULE = "grids-nest"
 """Id under which layouts are counted whose expert groups cut across the dense ones. They can be
 evaluated, in a framework's own rank order, but have no placements of their own to search."""
-
-
-BLOCK_ROWS = 1 << 15
-"""Rows costed at once: more would not stay in the processor's caches."""
-
-
-def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDArray[np.float64]:
-    """`formula` of a table, one number a row, computed block by block."""
-    starts = range(0, len(table), BLOCK_ROWS)
-    parts = [formula(table.take(slice(i, i + BLOCK_ROWS))) for i in starts]
-    return np.concatenate([np.zeros(0), *parts])
 
 
 def divisors(number: int) -> list[int]:
@@ -254,10 +244,8 @@ class _Growth:
             self.add("recompute_index", lambda row: known, ())
             return
         self._drop_too_big(self.table)
-        limit = memory.limit_bytes(self.ctx, self.search.memory)
-        peak = in_blocks(self.table, lambda part: memory.worst_stage(self.ctx, part)[1])
         options = {0: kinds, 1: [none]}
-        code = 1 * (peak <= limit)
+        code = 1 * accepted(self.ctx, self.search, self.table)
         self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
 
     def _drop_too_big(self, leanest: LayoutTable) -> None:

@@ -16,7 +16,7 @@ from planner.layout import DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
-from planner.search.enumerate import BLOCK_ROWS
+from planner.search.room import BLOCK_ROWS
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

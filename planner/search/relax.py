@@ -16,23 +16,27 @@ from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
 from planner.search.placement import fills
 from planner.search.problem import LayoutProblem
+from planner.search.room import accepted, upper_ends
 from planner.search.rows import order_rows
 
 
 def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[str, Any] | None:
     """The legal layout that exceeds the limit least: by how much, in which stage and term.
 
-    Over the capacity, or, for a peak within it, over the fragile band's lower edge. None where no
-    layout is legal, or where one fits (and cannot be placed).
+    Over the capacity, or, for a peak within it, over the fragile band's lower edge; for a robust
+    search whose limit it keeps, the upper end of its bar over the capacity. None where no layout is
+    legal, or where one fits (and cannot be placed).
     """
     if not len(table):
         return None
     usage, peak = memory.worst_stage(ctx, table)
     i = int(np.argmin(peak))
-    capacity, accepted = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
-    if peak[i] <= accepted:
+    if accepted(ctx, search, table).any():
         return None
-    over = float(peak[i]) - (capacity if peak[i] > capacity else accepted)
+    capacity, limit = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
+    over = float(peak[i]) - (capacity if peak[i] > capacity else limit)
+    if peak[i] <= limit:
+        over = float(upper_ends(ctx, table, usage)[i]) - capacity
     layout = table.row(i)
     worst = int(np.argmax(usage.total[:, i]))
     stage, _ = model_stages(ctx.model, layout)
@@ -73,7 +77,7 @@ def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     if not len(table):
         return None
     _, peak = memory.worst_stage(ctx, table)
-    fits = peak <= memory.limit_bytes(ctx, scenario.search.memory)
+    fits = accepted(ctx, scenario.search, table)
     if not _placeable(LayoutProblem(ctx, table.take(fits)), scenario.search.orders):
         return None
     return {

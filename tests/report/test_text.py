@@ -69,6 +69,28 @@ def test_run_appears_when_tokens_are_given():
     assert "trillion tokens" not in rendered(fabricated_plan())
 
 
+def test_bars_stand_behind_the_step_and_the_peak():
+    plan = replace(
+        fabricated_plan(), bar_coverage=0.8, step_seconds_low=5.5, step_seconds_high=7.25,
+        memory=replace(fabricated_plan().memory, peak_low_bytes=61e9, peak_high_bytes=72.34e9),
+    )  # fmt: skip
+    text = rendered(plan, 140)
+    assert "6.203 s (80 %: 5.50 to 7.25 s); " in text
+    assert "free (80 %: 61.0 to 72.3 GB)" in text
+    short = replace(plan, step_seconds_low=0.94)
+    assert "(80 %: 940 ms to 7.25 s)" in rendered(short, 140)
+    assert "80 %:" not in rendered(fabricated_plan(), 140)
+
+
+def test_the_proof_of_a_robust_plan_is_of_upper_ends():
+    plan = fabricated_plan()
+    inputs = {**plan.inputs, "search": {**plan.inputs["search"], "robust": True}}
+    robust = replace(plan, inputs=inputs, objective_seconds=7.2, step_seconds_high=7.236)
+    text = rendered(robust, 120)
+    assert "nothing legal, however placed, has an upper end below 7.200 s" in text
+    assert "shown is a tie, 0.50 % above it" in text
+
+
 def test_proof_says_optimal_with_counts():
     text = rendered(fabricated_plan(), 120)
     assert "optimal: " in text

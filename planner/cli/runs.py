@@ -1,0 +1,178 @@
+"""`planner validate runs`, `planner calibrate runs` and `planner calibrate errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import click
+
+from planner.cli import options
+
+Half = Literal["fit", "test", "all"]
+
+
+@click.command(name="runs")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@options.quality
+@options.min_mfu()
+@options.half("all")
+@click.option(
+    "--models", type=options.Choice(["dense", "moe", "all"]), default="all", show_default=True,
+    help="Rows of dense models, of models with experts, or of both.",
+)  # fmt: skip
+@click.option(
+    "--leave-one-out", is_flag=True,
+    help="Predict each source with software coefficients fitted without it (about a minute).",
+)  # fmt: skip
+@click.option(
+    "--report", metavar="DIR",
+    help="Write tables of both halves and pictures here too (needs matplotlib).",
+)  # fmt: skip
+@options.as_json
+def validate_runs(
+    files: tuple[str, ...],
+    quality: str,
+    min_mfu: float,
+    half: Half,
+    models: Literal["dense", "moe", "all"],
+    leave_one_out: bool,
+    report: str | None,
+    as_json: bool,
+) -> None:
+    """Predict measured training runs (default: the published ones that ship)."""
+    if report is not None:
+        from planner.report.drawing import check_format
+
+        check_format("a.png")  # before the predictions, which take a while
+    from planner import api
+    from planner.cli.output import show
+    from planner.evidence.published import read_runs
+    from planner.report.runs import runs_report
+
+    paths = files or (api.PUBLISHED_RUNS,)
+    left = None
+    if leave_one_out:
+        left = api.validate_left_out(paths, quality=quality, min_mfu=min_mfu, half=half)
+        document = left.to_document()
+    else:
+        measured = [run for file in paths for run in read_runs(file)]
+        document = api.validate_runs(
+            measured, quality=quality, min_mfu=min_mfu, half=half, models=models
+        ).to_document()
+    if report is not None:
+        whole = api.accuracy(paths, quality=quality, min_mfu=min_mfu, left_out=left)
+        _write_report(report, whole.to_document(), quality, min_mfu)
+    show(document, runs_report(document), as_json)
+
+
+def _write_report(folder: str, document: Mapping[str, Any], quality: str, min_mfu: float) -> None:
+    """accuracy-tables.md and two pictures."""
+    from pathlib import Path
+
+    from planner.cli.output import write
+    from planner.report.accuracy import PREDICTED, RESIDUALS, accuracy_page
+    from planner.report.accuracy_plot import predicted_page, residuals_page
+    from planner.report.drawing import save
+
+    left = "" if document["leave_one_out"] is None else " --leave-one-out"
+    command = f"planner validate runs --quality {quality} --min-mfu {min_mfu:g}{left} --report DIR"
+    made_with = f"`{command}`{_commit()}"
+    write(folder, {"accuracy-tables.md": accuracy_page(document, made_with)})
+    for name, page in ((PREDICTED, predicted_page), (RESIDUALS, residuals_page)):
+        save(page(document["points"]), Path(folder) / name)
+        click.echo(f"wrote {Path(folder) / name}", err=True)
+
+
+def _commit() -> str:
+    """' at commit ...' where the program runs from a checkout, '+' for one that was changed."""
+    import subprocess
+
+    from planner.files import data_root
+
+    if not (data_root() / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(data_root()), "describe", "--always", "--dirty=+", "--exclude=*"],
+            capture_output=True, text=True, check=False, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f" at commit {done.stdout.strip()}" if done.returncode == 0 else ""
+
+
+@click.command(name="runs")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option(
+    "--out", metavar="FILE.yaml", required=True,
+    help="Write the profile here; of several, FILE-NAME.yaml each.",
+)  # fmt: skip
+@options.quality
+@options.min_mfu(0.15)
+@options.half("fit")
+@click.option(
+    "--afresh", is_flag=True,
+    help="Start from what other profiles have, not from the profile's own numbers: for the shipped "
+    "profiles, whose numbers come from these rows already.",
+)  # fmt: skip
+@options.as_json
+def calibrate_runs(
+    files: tuple[str, ...],
+    out: str,
+    quality: str,
+    min_mfu: float,
+    half: Half,
+    afresh: bool,
+    as_json: bool,
+) -> None:
+    """Fit the software coefficients of the profiles that measured runs touch.
+
+    FILE has the fields of scenarios/published/measured_runs.jsonl (the default); give --half all
+    for runs of your own. A scenario uses the result with `software: FILE.yaml`.
+    """
+    from pathlib import Path
+
+    from planner import api
+    from planner.cli.output import show, write
+    from planner.report.runs import calibration_report
+
+    found = api.calibrate_runs(
+        files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
+    )
+    path, single = Path(out), len(found.profiles) == 1
+    stems = {name: path.stem if single else f"{path.stem}-{name}" for name in found.profiles}
+    texts = {
+        f"{stems[name]}{path.suffix or '.yaml'}": api.profile_yaml(fitted, stems[name])
+        for name, fitted in found.profiles.items()
+    }
+    write(str(path.parent), texts)
+    document = found.to_document()
+    show(document, calibration_report(document), as_json)
+
+
+@click.command(name="errors")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option("--out", metavar="FILE.yaml", required=True, help="Write the error bars here.")
+@options.quality
+@options.min_mfu(0.15)
+@options.as_json
+def calibrate_errors(
+    files: tuple[str, ...], out: str, quality: str, min_mfu: float, as_json: bool
+) -> None:
+    """Fit the error bars of predictions to the fitting half of measured runs (default: the
+    published ones), and hold them against the other half.
+
+    Those that ship are scenarios/published/prediction_errors.yaml; write them anew after a change
+    of the cost model or of coefficients.
+    """
+    from pathlib import Path
+
+    from planner import api
+    from planner.cli.output import show, write
+    from planner.report.runs import errors_report
+
+    found = api.calibrate_errors(files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu)
+    write(str(Path(out).parent), {Path(out).name: found.to_yaml()})
+    document = found.to_document()
+    show(document, errors_report(document), as_json)

@@ -1,0 +1,35 @@
+"""A software profile with fitted coefficients as the text of a file of software/."""
+
+import json
+import re
+
+from planner.evidence.fabric_file import written_name, written_value
+from planner.evidence.fitting import Fitted, with_coefficients
+from planner.files import resolve
+
+
+def profile_yaml(fitted: Fitted, name: str | None = None) -> str:
+    """The shipped file of the profile with its fitted coefficients, and another name if given.
+
+    Nothing else changes, remarks included; the text reads back to an equal value.
+    """
+    shipped = resolve("software", fitted.software.name).read_text("utf-8")
+    software = with_coefficients(
+        fitted.software, fitted.coefficients, fitted.source, fitted.determined
+    )
+    exact = software.coefficients.model_dump(mode="json")
+    text = _put(shipped, "name", written_name(name or software.name))
+    for key in fitted.determined:
+        figure = getattr(software.coefficients, key)
+        value = written_value(figure, exact[key]["value"])
+        source = json.dumps(figure.source, ensure_ascii=False)
+        text = _put(text, f"  {key}", f"{{value: {value}, source: {source}, status: fitted}}")
+    return text
+
+
+def _put(text: str, key: str, value: str) -> str:
+    """The text with another value of a key that stands on one line of its own."""
+    changed, count = re.subn(rf"(?m)^{key}: .*$", lambda _: f"{key}: {value}", text)
+    if count != 1:
+        raise AssertionError(f"{key} does not stand once on a line of its own")
+    return changed

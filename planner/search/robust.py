@@ -1,0 +1,72 @@
+"""Searching by a pessimistic step: every shape's step times a factor of its own, exactly.
+
+Where the factor belongs to the shape and not to its placement, all that the search rests on keeps
+holding: step(p) >= L for every placement p gives f step(p) >= f L with f > 0, so scaled bounds are
+bounds of the scaled steps; a shape's best placement stays its best; and the certificate re-scores
+and compares scaled numbers alone. Where all shapes have one factor the choice is the plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.search.placement import IntArray
+from planner.search.protocol import SearchProblem
+
+FloatArray = NDArray[np.float64]
+
+
+class Scaled:
+    """A `SearchProblem` whose steps and bounds are another's times a positive factor per shape."""
+
+    def __init__(self, problem: SearchProblem, factor: FloatArray) -> None:
+        """factor: shape (num_shapes), finite and above 0."""
+        self.problem = problem
+        self.factor = np.asarray(factor, dtype=np.float64)
+        if self.factor.shape != (problem.num_shapes,):
+            raise ValueError(f"{self.factor.shape} factors for {problem.num_shapes} shapes")
+        if not (np.isfinite(self.factor) & (self.factor > 0)).all():
+            raise ValueError("a factor is not above 0")
+
+    @property
+    def num_shapes(self) -> int:
+        """As the problem's; so are all that follow but steps and bounds."""
+        return self.problem.num_shapes
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return self.problem.widths
+
+    @property
+    def degrees(self) -> IntArray:
+        return self.problem.degrees
+
+    def lower_bounds(self) -> FloatArray:
+        """Bounds of the scaled steps, (num_shapes)."""
+        return self.problem.lower_bounds() * self.factor
+
+    def tighter_bounds(self, shapes: IntArray) -> FloatArray:
+        """Closer bounds of the scaled steps, (R) -> (R)."""
+        return self.problem.tighter_bounds(shapes) * self.factor[shapes]
+
+    def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
+        """Scaled steps of rows, (R), (R, A, T) -> (R)."""
+        return self.problem.score_rows(shapes, placements) * self.factor[shapes]
+
+    def slow_byte_seconds(self, shapes: IntArray, placements: IntArray) -> FloatArray:
+        return self.problem.slow_byte_seconds(shapes, placements)
+
+    def degrees_sum(self, shapes: IntArray) -> IntArray:
+        return self.problem.degrees_sum(shapes)
+
+    def orders(self, i: int) -> Sequence[tuple[int, ...]]:
+        return self.problem.orders(i)
+
+    def groups(self, i: int) -> Mapping[str, tuple[int, ...]]:
+        return self.problem.groups(i)
+
+    def key(self, i: int) -> Hashable:
+        return self.problem.key(i)

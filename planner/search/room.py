@@ -1,0 +1,49 @@
+"""Which layouts memory allows, for tables of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import bars
+from planner.cost import memory
+from planner.cost.context import CostContext
+from planner.layout import LayoutTable
+from planner.problem.scenario import Search
+
+BLOCK_ROWS = 1 << 15
+"""Rows costed at once: more would not stay in the processor's caches."""
+
+
+def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDArray[np.float64]:
+    """`formula` of a table, one number a row, computed block by block."""
+    starts = range(0, len(table), BLOCK_ROWS)
+    parts = [formula(table.take(slice(i, i + BLOCK_ROWS))) for i in starts]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
+    """Which layouts memory allows: the verdict asked for; robust, also the bar's upper end fits.
+
+    With `search: {robust: true}` a layout is left out if its peak at the upper end of the error bar
+    exceeds the capacity, so fewer layouts are allowed, never more.
+    """
+    return in_blocks(table, lambda part: _accepted(ctx, search, part)).astype(bool)
+
+
+def _accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
+    usage, peak = memory.worst_stage(ctx, table)
+    allowed = np.asarray(peak <= memory.limit_bytes(ctx, search.memory))
+    if search.robust:
+        allowed &= upper_ends(ctx, table, usage) <= memory.limit_bytes(ctx, "fragile")
+    return allowed
+
+
+def upper_ends(
+    ctx: CostContext, table: LayoutTable, usage: memory.StageMemory
+) -> NDArray[np.float64]:
+    """Peaks at the upper end of the error bar, shape (rows)."""
+    return np.asarray(bars.peak_ends(bars.shipped(), ctx, table, usage)[1], dtype=np.float64)

@@ -1,0 +1,88 @@
+"""The whole of accuracy: both halves, a point per row, peers on the rows they were run on."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.evidence.accuracy import accuracy
+from planner.evidence.peers import PEERS, Peers, peers
+from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.rows import job_of
+from planner.evidence.runs import predict, validate_runs
+from planner.files import data_root, parse
+
+MakeRun = Callable[..., PublishedRun]
+
+
+@pytest.fixture
+def off_by(make_run: MakeRun) -> MakeRun:
+    def make(error: float, **changes: Any) -> PublishedRun:
+        seconds = predict(job_of(make_run(**changes))).step_seconds
+        return make_run(seconds=seconds / (1 + error), **changes)
+
+    return make
+
+
+def test_halves_and_points_are_those_of_validate(off_by: MakeRun) -> None:
+    runs = [off_by(0.02 * i, id=str(i), config_key=str(i)) for i in range(8)]
+    found = accuracy(runs)
+    for half in ("fit", "test", "all"):
+        assert found.halves[half] == validate_runs(runs, half=half)
+    assert [point["id"] for point in found.points] == [str(i) for i in range(8)]
+    for i, point in enumerate(found.points):
+        assert point["error_fraction"] == pytest.approx(0.02 * i, abs=1e-12)
+        ratio = point["predicted_seconds"] / point["measured_seconds"]
+        assert ratio == pytest.approx(1 + 0.02 * i)
+        assert (point["tp"], point["pp"], point["dp"]) == ("2", "2", "3-4")
+    counted = [sum(p["half"] == half for p in found.points) for half in ("fit", "test")]
+    assert counted == [found.halves[half].time.rows for half in ("fit", "test")]
+    json.dumps(found.to_document(), allow_nan=False)
+
+
+def test_axes_cut_the_rows_without_losing_any(off_by: MakeRun) -> None:
+    runs = [
+        off_by(0.1, id="1"),
+        off_by(0.3, id="2", tp=1, dp=8, grad_accum=8),
+        off_by(-0.1, id="3", dtype="fp8", recompute="full"),
+    ]
+    by_axis = validate_runs(runs).by_axis
+    for axis, parts in by_axis.items():
+        assert sum(errors.rows for errors in parts.values()) == 3, axis
+    assert by_axis["dp"]["5-8"].bias_fraction == pytest.approx(0.3)
+    assert by_axis["precision"]["fp8"].bias_fraction == pytest.approx(-0.1)
+    assert by_axis["recompute"]["none"].mape_fraction == pytest.approx(0.2)
+
+
+def test_peers_stand_beside_our_errors_on_their_rows(off_by: MakeRun) -> None:
+    torchtitan = {"source": "pytorch/torchtitan", "framework": "Megatron-LM"}
+    runs = [
+        off_by(0.1, id="1", model_name="llama3.1-405b", **torchtitan),
+        off_by(-0.3, id="2", model_name="llama3-8b", **torchtitan),
+        off_by(0.5, id="3", model_name="llama3.1-405b"),
+    ]
+    rows = {row["rows"]: row for row in accuracy(runs).beside_peers}
+    ours = rows["torchtitan, 405B"]["ours"]["all"]
+    assert (ours["rows"], ours["mape_fraction"]) == (1, pytest.approx(0.1))
+    assert rows["torchtitan, 405B"]["mape_fraction"] == 0.235
+    assert rows["DLPerf"]["ours"]["all"]["mape_fraction"] is None
+
+
+def test_every_peer_has_published_rows() -> None:
+    published = read_runs(PUBLISHED_RUNS)
+    assert len(peers().best_by_source) == 10
+    for peer in peers().best_by_source:
+        assert any(
+            run.publication == peer.publication and peer.model in run.model_name.casefold()
+            for run in published
+        ), peer.rows
+
+
+def test_a_wrong_peer_file_is_refused() -> None:
+    text = (data_root() / PEERS).read_text("utf-8")
+    for old, new in (("mape: 0.095", "mape: -1"), ("status: measured", "status: heard")):
+        assert old in text
+        with pytest.raises(InputError):
+            parse(text.replace(old, new, 1), PEERS, Peers)

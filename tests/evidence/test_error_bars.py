@@ -1,0 +1,212 @@
+"""Calibrated bars: rows of known errors give known ends; the shipped bars hold the other half."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import pytest
+
+from planner import bars
+from planner.bars import KINDS, PredictionErrors
+from planner.errors import InputError
+from planner.evidence import error_bars
+from planner.evidence.error_bars import (
+    COVERAGE,
+    LEAST_ROWS,
+    SHRINK_ROWS,
+    calibrate_errors,
+    ends_by_kind,
+    errors_yaml,
+    seconds_of_new_part,
+    weighted_quantiles,
+    widening,
+    without_own_numbers,
+)
+from planner.evidence.fitting import values_of_others, with_coefficients
+from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.rows import job_of
+from planner.evidence.runs import Prediction, coverage, predict
+from planner.files import data_root, load, names, parse
+from planner.problem.hardware import Accelerator
+from planner.problem.quantities import Figure
+
+MakeRun = Callable[..., PublishedRun]
+Rows = Callable[..., list[Prediction]]
+
+OLD, YOUNG = "data-parallel", "model-parallel"
+
+
+@pytest.fixture
+def rows(make_run: MakeRun) -> Rows:
+    """Rows of one kind whose measured / predicted is as given, of so many sources in turn."""
+    base = predict(job_of(make_run()))
+
+    def make(ratios: np.ndarray, kind: str = OLD, sources: int = 9) -> list[Prediction]:
+        made = []
+        for number, ratio in enumerate(ratios):
+            run = make_run(source=f"s/{number % sources}", seconds=base.step_seconds * ratio)
+            made.append(replace(base, job=replace(base.job, run=run), kind=kind))
+        return made
+
+    return make
+
+
+def ends(found: list[Prediction]) -> dict[str, tuple[float, float]]:
+    made = ends_by_kind(found, lambda p: p.time_error)
+    return {kind: (float(end.low), float(end.high)) for kind, end in made.items()}
+
+
+def test_ends_are_the_quantiles(rows: Rows) -> None:
+    """45 values: a tenth of the weight ends in the fifth from either end."""
+    found = ends(rows(np.exp(np.linspace(-0.2, 0.24, 45))))
+    assert found[OLD] == pytest.approx((np.exp(-0.16), np.exp(0.20)), rel=1e-3)
+
+
+def test_weighted_quantiles_count_a_value_as_often_as_it_weighs() -> None:
+    rng = np.random.default_rng(1)
+    values, weights = rng.normal(size=40), rng.integers(1, 6, 40).astype(float)
+    low, high = weighted_quantiles(values, weights, (0.1, 0.9))
+    assert low == weighted_quantiles(values, 3 * weights, (0.1, 0.9))[0]
+    plain = weighted_quantiles(values, np.ones(40), (0.1, 0.9))
+    assert plain == pytest.approx(np.quantile(values, (0.1, 0.9), method="hazen"))
+    assert low < high
+
+
+def test_each_new_part_counts_once(rows: Rows, make_run: MakeRun) -> None:
+    """Ninety rows of one part and thirty of another: half of the weight each."""
+    many = rows(np.exp(np.full(90, 0.2)), "new-part")
+    other = predict(job_of(make_run(gpu="A100-80G-SXM", attention="flash-v2")))
+    few = []
+    for number in range(30):
+        run = make_run(source=f"s/{number}", seconds=other.step_seconds * np.exp(-0.2),
+                       gpu="A100-80G-SXM", attention="flash-v2")  # fmt: skip
+        few.append(replace(other, job=replace(other.job, run=run), kind="new-part"))
+    low, high = ends(many + few)["new-part"]
+    assert (np.log(low), np.log(high)) == pytest.approx((-0.2, 0.2), abs=1e-3)
+    low, high = ends([replace(row, kind=OLD) for row in many + few])[OLD]
+    assert np.log(low) == pytest.approx(-0.2, abs=1e-3)  # a quarter of all rows
+    many_more = rows(np.exp(np.full(900, 0.2)), "new-part")
+    assert ends(many_more + few)["new-part"] == ends(many + few)["new-part"]
+
+
+def test_kinds_of_few_rows_take_the_ends_of_all(rows: Rows) -> None:
+    many = rows(np.exp(np.linspace(-0.1, 0.1, 60)))
+    few = rows(np.full(LEAST_ROWS - 1, 1.3), YOUNG)
+    made = ends_by_kind(many + few, lambda p: p.time_error)
+    assert made[YOUNG].rows == len(many) + len(few)
+    assert made[YOUNG] == made["experts"] == made["low-precision"]
+    assert "too few" in made[YOUNG].low.source and "too few" not in made[OLD].low.source
+
+
+def test_a_kind_is_shrunk_to_all_by_its_rows(rows: Rows) -> None:
+    calm, wild = np.linspace(-0.05, 0.05, 90), np.linspace(-0.4, 0.4, 45)
+    found = ends(rows(np.exp(calm)) + rows(np.exp(wild), YOUNG))
+    whole = np.quantile(np.concatenate([calm, wild]), (0.1, 0.9), method="hazen")
+    own = np.quantile(wild, (0.1, 0.9), method="hazen")
+    share = 45 / (45 + SHRINK_ROWS)
+    expected = share * own + (1 - share) * whole
+    assert found[YOUNG] == pytest.approx(tuple(np.exp(expected)), rel=1e-3)
+
+
+def test_few_sources_widen_as_student_says(rows: Rows) -> None:
+    """Three sources: t(2) 1.886 over 1.2816 times sqrt(4/3); five and more: 1."""
+    assert widening(3) == pytest.approx(1.886 / 1.2816 * (4 / 3) ** 0.5)
+    assert [widening(n) for n in (1, 2, 3, 4, 5)] == sorted(
+        (widening(n) for n in (1, 2, 3, 4, 5)), reverse=True
+    )
+    assert widening(5) == widening(50) == 1.0
+    even = np.exp(np.linspace(-0.1, 0.1, 51))
+    narrow, wide = ends(rows(even, sources=9))[OLD], ends(rows(even, sources=3))[OLD]
+    for a, b in zip(narrow, wide, strict=True):
+        assert np.log(b) == pytest.approx(widening(3) * np.log(a), rel=1e-2)
+
+
+def test_a_bar_holds_its_prediction(rows: Rows) -> None:
+    low, high = ends(rows(np.exp(np.linspace(0.2, 0.3, 40))))[OLD]
+    assert low == 1.0 and high > 1.2
+
+
+def test_bars_of_a_sample_hold_their_share_of_another(rows: Rows) -> None:
+    rng = np.random.default_rng(0)
+    known, fresh = (rows(np.exp(rng.normal(0.02, 0.1, 300))) for _ in range(2))
+    table = ends_by_kind(known, lambda p: p.time_error)
+    errors = bars.shipped().replace(step_seconds=table)
+    inside = coverage(fresh, [], errors)["step_seconds"][OLD]
+    assert inside.rows == 300
+    assert inside.inside_fraction == pytest.approx(COVERAGE, abs=0.07)
+    assert inside.below_fraction == pytest.approx(0.1, abs=0.05)
+
+
+def test_coverage_by_hand(rows: Rows) -> None:
+    table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
+    errors = bars.shipped().replace(step_seconds=table)
+    some = coverage(rows(np.array([0.5, 1.0, 1.1, 2.0, 3.0])), [], errors)["step_seconds"][OLD]
+    assert (some.rows, some.inside_fraction) == (5, 0.4)
+    assert (some.below_fraction, some.above_fraction) == (0.2, 0.4)
+
+
+def test_taking_a_profiles_numbers_away(make_run: MakeRun) -> None:
+    """The step by the medians of the others, costed through a scenario that holds them."""
+    known = predict(job_of(make_run()))
+    (found,) = without_own_numbers([known])
+    software = known.job.scenario.software
+    other = with_coefficients(software, values_of_others(software), "test")
+    job = replace(known.job, scenario=known.job.scenario.replace(software=other))
+    assert found.step_seconds == pytest.approx(predict(job).step_seconds, rel=1e-12)
+    assert found.step_seconds != known.step_seconds
+
+
+def test_taking_a_parts_clock_away(make_run: MakeRun) -> None:
+    """The step at the median clock of the other fitted parts, by a scenario that holds it."""
+    known = predict(job_of(make_run()))
+    topology = known.job.scenario.topology
+    parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
+    clock = median(
+        float(part.sustained_fraction) for part in parts
+        if part.sustained_fraction.status == "fitted" and part.name != topology.accelerator.name
+    )  # fmt: skip
+    part = topology.accelerator.replace(sustained_fraction=Figure(clock, "test", "assumed"))
+    scenario = known.job.scenario.replace(topology=topology.replace(accelerator=part))
+    expected = predict(replace(known.job, scenario=scenario)).step_seconds
+    assert seconds_of_new_part(known) == pytest.approx(expected, rel=1e-12)
+    assert expected != known.step_seconds
+
+
+def test_the_file_reads_back(rows: Rows) -> None:
+    table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
+    errors = bars.shipped().replace(step_seconds=table)
+    back = parse(errors_yaml(errors), "made.yaml", PredictionErrors)
+    assert back == errors
+    assert back.step_seconds[OLD].low.source == table[OLD].low.source
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> error_bars.ErrorCalibration:
+    return calibrate_errors(read_runs(PUBLISHED_RUNS))
+
+
+def test_the_shipped_bars_are_those_of_the_command(
+    calibrated: error_bars.ErrorCalibration,
+) -> None:
+    """After a change of the cost model or of coefficients: planner calibrate errors --out ..."""
+    shipped = (data_root() / bars.SHIPPED).read_text("utf-8")
+    assert calibrated.to_yaml() == shipped
+
+
+def test_four_of_five_held_out_steps_lie_inside_their_bars(
+    calibrated: error_bars.ErrorCalibration,
+) -> None:
+    test = calibrated.halves["test"]["step_seconds"]
+    assert test["all"].rows > 400
+    assert 0.74 <= (test["all"].inside_fraction or 0) <= 0.86
+    for kind in KINDS[:2]:  # each part or profile counts once, rows do not
+        assert 0.65 <= (test[kind].inside_fraction or 0) <= 0.95, kind
+    for kind in KINDS:
+        if kind in test and test[kind].rows >= LEAST_ROWS:
+            assert 0.65 <= (test[kind].inside_fraction or 0) <= 0.95, kind
+
+
+def test_nothing_timed_is_refused(make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match="fitting half"):
+        calibrate_errors([make_run(seconds=None, oom=True)])
