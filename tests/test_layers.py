@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("advice", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
-    ("advise", "sweep"),
+    ("advise", "sweep", "measuring"),
     ("api",),
     ("cli",),
 )

@@ -31,8 +31,8 @@ KEPT_SHARES: Mapping[str, np.ndarray] = {
 """Share of each part of a layer that is kept, by RECOMPUTE (columns); `operators` keeps every
 second matmul's output and attention's, and the input of both blocks."""
 
-WHOLE_LAYERS = (RECOMPUTE.index("alternate"), RECOMPUTE.index("full"))
-"""Positions in RECOMPUTE at which whole layers are run again."""
+WHOLE_LAYERS = np.isin(RECOMPUTE, ("alternate", "full"))
+"""Whether whole layers are run again, by RECOMPUTE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ FP32 copy whose square is summed, and the normalised value that the weight multi
 
 def whole_layers(layout: LayoutLike) -> Numeric:
     """Whether whole layers are run again."""
-    return np.isin(layout.recompute_index, WHOLE_LAYERS)
+    return WHOLE_LAYERS[layout.recompute_index]
 
 
 def working_bytes(

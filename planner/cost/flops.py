@@ -17,17 +17,16 @@ from planner.layout import LayoutLike, Numeric
 def forward_flops_per_token(ctx: CostContext) -> tuple[float, float, float]:
     """Forward FLOPs per token: the layers' matmuls, attention cores, the LM head.
 
-    Of a layer's routed experts a token meets top_k. Prediction layers count as layers, with a
-    matmul that joins their inputs and a head of their own.
+    Of a layer's routed experts a token meets top_k. Prediction layers count as layers; with the
+    head go their own and the matmuls that join their inputs.
     """
     m = ctx.model
     layers = num_layers(m)
     weights = sum(kind.share * layers * _layer_weights(ctx, kind.experts) for kind in ctx.kinds)
-    weights += m.mtp_layers * 2.0 * m.hidden_size**2
     width = (ctx.query_size + ctx.output_size) * ctx.attended_share
     attention = layers * ctx.training.sequence_length * width
-    heads = 1.0 + m.mtp_layers
-    return 2.0 * weights, attention, heads * 2.0 * m.hidden_size * m.vocab_size
+    heads = (1.0 + m.mtp_layers) * m.vocab_size + m.mtp_layers * 2.0 * m.hidden_size
+    return 2.0 * weights, attention, heads * 2.0 * m.hidden_size
 
 
 def _layer_weights(ctx: CostContext, experts: bool) -> float:

@@ -100,7 +100,7 @@ def layers_by_kind(
     Leading dense layers sit where the model's first layers do, prediction layers on the last stage;
     dense layers between those with experts are spread evenly.
     """
-    last = model.mtp_layers * (stage == layout.pp - 1)
+    last = model.mtp_layers * (stage == layout.pp - 1) if model.mtp_layers else 0
     if model.moe is None:
         return (layers + last,)
     dense = leading_layers(

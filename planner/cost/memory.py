@@ -57,19 +57,15 @@ def layer_parameters(ctx: CostContext, tp: Numeric, experts: bool) -> Numeric:
     on every rank.
     """
     m = ctx.model
-    whole: Numeric = sum(
-        matmul.whole * matmul.inputs * matmul.outputs for matmul in attention_matmuls(m, 1)
-    )
+    parameters = m.num_moe_layer_parameters if experts else m.num_layer_parameters
+    whole = m.hidden_size * m.moe.num_experts if experts and m.moe is not None else 0
     if m.mla is None:
         replicated = ctx.keys_values_size(tp) - ctx.keys_values_size(1)
-        whole = 0.0
-        cut = replicated * (m.hidden_size + m.linear_bias)
+        parameters = parameters + replicated * (m.hidden_size + m.linear_bias)
     else:
-        cut = 0.0
-    if experts and m.moe is not None:
-        whole = whole + m.hidden_size * m.moe.num_experts
-        return m.num_moe_layer_parameters + cut + (tp - 1.0) * whole
-    return m.num_layer_parameters + cut + (tp - 1.0) * whole
+        downs = (matmul for matmul in attention_matmuls(m, 1) if matmul.whole)
+        whole += int(sum(matmul.inputs * matmul.outputs for matmul in downs))
+    return parameters + (tp - 1.0) * whole if whole else parameters
 
 
 def stage_parameters(
@@ -78,7 +74,7 @@ def stage_parameters(
     """Parameters of one rank of `stage` before data-parallel sharding; tp cuts matrices.
 
     The first stage holds the embedding, the last the LM head: a copy of the embedding where they
-    are tied and live on different stages.
+    are tied and live on different stages. Prediction layers on the last stage read a copy too.
     """
     m = ctx.model
     first, last = stage == 0, stage == layout.pp - 1
@@ -90,9 +86,11 @@ def stage_parameters(
     by_kind = layers_by_kind(m, layout, stage, layers)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
         cut = cut + held * layer_parameters(ctx, layout.tp, kind.experts)
-        experts = experts + kind.experts * held * (float(m.num_expert_parameters) / layout.ep)
+        if kind.experts:
+            experts = experts + held * (float(m.num_expert_parameters) / layout.ep)
     if m.mtp_layers:
-        cut = cut + last * m.mtp_layers * (2.0 * m.hidden_size * m.hidden_size)
+        joins = m.mtp_layers * (2.0 * m.hidden_size * m.hidden_size)
+        cut = cut + last * (joins + ~(first | m.tied_embeddings) * table)
     dense = cut / layout.tp + first * positions + last * m.num_norm_parameters
     return Parameters(dense, experts / layout.etp)
 

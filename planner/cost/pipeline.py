@@ -66,11 +66,14 @@ def default_stage_layers(
     end = start + (placed - base * chunks)
     # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
     extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
-    return base * layout.vp + extra - (placed - num_layers) * (stage == layout.pp - 1)
+    layers = base * layout.vp + extra
+    return layers - (placed - num_layers) * (stage == layout.pp - 1) if reserved else layers
 
 
 def _placed(num_layers: int, layout: LayoutLike, reserved: int) -> Numeric:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
+    if not reserved:
+        return num_layers
     chunks = layout.pp * layout.vp
     return num_layers + reserved * ((num_layers + reserved) // chunks > reserved)
 

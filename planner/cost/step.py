@@ -120,6 +120,7 @@ def step_time(
     hidden = {name: seconds[name] - value for name, value in exposed.items()}
     exchanges = exchange_exposed(ctx, layout, shape.kinds, works, seconds)
     ep = sum(kind.share * value for kind, value in zip(shape.kinds, exchanges, strict=True))
+    hidden["ep"] = sum(exchange_seconds(kind, seconds) for kind in shape.kinds) - ep
 
     layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
     head = ends.head_forward + ends.head_backward
@@ -168,7 +169,7 @@ def state_exposed(
 ) -> Numeric:
     """Seconds of a step's parameter and gradient traffic that do not hide behind the passes.
 
-    A second of work hides one second of traffic: what tp and cp hide behind is taken.
+    A second of work hides one second of traffic: what tp, cp and ep hide behind is taken.
     """
     m = layout.num_microbatches
     zero, last = np.asarray(layout.zero_stage), synchronisation_window(layout)
@@ -179,8 +180,10 @@ def state_exposed(
     cp_forward = hidden["cp_forward"] / (1 + again[1])
     tp_backward = again[3] * tp_forward + hidden["tp_backward"] + hidden["tp_beside"]
     cp_backward = again[1] * cp_forward + hidden["cp_backward"]
-    free_forward = np.maximum(0.0, mean.forward - tp_forward - cp_forward)
-    free_backward = np.maximum(0.0, mean.backward + mean.recompute - tp_backward - cp_backward)
+    taken_forward = tp_forward + cp_forward + hidden["ep"] / 2
+    taken_backward = tp_backward + cp_backward + hidden["ep"] / 2
+    free_forward = np.maximum(0.0, mean.forward - taken_forward)
+    free_backward = np.maximum(0.0, mean.backward + mean.recompute - taken_backward)
     prefixes = ("", "expert_") if ctx.model.moe is not None else ("",)
 
     def moved(*names: str) -> Numeric:
@@ -193,6 +196,14 @@ def state_exposed(
         moved("gather_backward", "reduce", "replicate"),
         np.where(zero >= 2, m, last) * hides * free_backward,
     )
+
+
+def exchange_seconds(kind: Kind, seconds: Mapping[str, Numeric]) -> Numeric:
+    """A kind's share of the exchanges with experts, hidden or not, of a mean layer."""
+    if kind.experts is None:
+        return 0.0
+    names = ("ep_forward", "ep_backward", "etp_forward", "etp_backward")
+    return kind.share * sum(seconds[name] for name in names)
 
 
 def exchange_exposed(

@@ -141,7 +141,9 @@ def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel
 
 
 def _pipeline_channel(ctx: CostContext, layout: LayoutLike) -> Channel:
-    boundary = _activation_bytes(ctx, layout) / np.where(np.asarray(layout.sp) > 0, layout.tp, 1)
+    # each tp rank sends its part, of a sequence shard or of a hidden state cut for the purpose
+    parted = (np.asarray(layout.sp) > 0) | ctx.software.scatters_boundaries
+    boundary = _activation_bytes(ctx, layout) / np.where(parted, layout.tp, 1)
     return Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),))
 
 

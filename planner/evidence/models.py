@@ -67,6 +67,11 @@ def experts_of(run: PublishedRun) -> dict[str, Any]:
     moe = run.moe
     if moe is None:
         return {}
+    mla = moe.get("mla") or {}
+    given = [moe.get(name) for name in ("n_experts", "topk", "expert_ffn")]
+    latent = [mla.get(name) for name in ("kv_lora", "nope", "rope", "v")] if mla else []
+    if None in (*given, *latent):
+        raise UnscorableError("model dimensions unknown")
     found: dict[str, Any] = {
         "moe": MoE(
             num_experts=moe["n_experts"],
@@ -77,7 +82,6 @@ def experts_of(run: PublishedRun) -> dict[str, Any]:
         ),
         "mtp_layers": moe.get("mtp_layers") or 0,
     }
-    mla = moe.get("mla")
     if mla:
         found["mla"] = MLA(
             q_lora_rank=mla.get("q_lora"),

@@ -60,6 +60,8 @@ class Software(Strict):
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
     cp_kind: ContextParallelKind
+    # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
+    scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.
     dispatchers: tuple[Dispatcher, ...] = ()
     # Whether one kernel multiplies for all experts of a rank, or one after another.

@@ -82,9 +82,11 @@ def layouts(
     kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
     growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
     for name in ctx.software.overlap:
-        able = _overlaps_exchanges(ctx, growth.table) if name == "ep" else True
-        values = np.broadcast_to(able, (len(growth.table),)).astype(np.int64)
-        growth.set(f"overlap_{name}", values, restrict=False)
+        if name == "ep":
+            growth.split_exchanges()
+        else:
+            ones = np.ones(len(growth.table), dtype=np.int64)
+            growth.set(f"overlap_{name}", ones, restrict=False)
     growth.finish()
     return growth.table, growth.excluded
 
@@ -247,6 +249,13 @@ class _Growth:
         options = {0: kinds, 1: [none]}
         code = 1 * accepted(self.ctx, self.search, self.table)
         self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
+
+    def split_exchanges(self) -> None:
+        """Cross with running experts' exchanges beside another micro-batch, where that can be."""
+        able = np.asarray(_overlaps_exchanges(self.ctx, self.table)).astype(np.int64)
+        if len(self.table):
+            self._cross("overlap_ep", lambda row: (0, 1) if row[0] else (0,), able[:, None], False)
+        self.present.add("overlap_ep")
 
     def _drop_too_big(self, leanest: LayoutTable) -> None:
         """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""

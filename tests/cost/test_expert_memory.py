@@ -108,11 +108,14 @@ def toys(draw: st.DrawFn) -> Model:
 @given(toys(), st.integers(1, 4))
 @settings(deadline=None)
 def test_stages_together_have_the_model_s_parameters(toy: Model, pp: int) -> None:
-    """And a prediction layer's, but for its three norms."""
+    """And a prediction layer's, but for its three norms; on a stage of its own it reads a copy of
+    the embedding."""
     ctx, layout = sparse_context(toy=toy), Layout(pp=pp)
     dense, routed = counted(ctx, layout, model_layers_by_stage(toy, layout))
     ahead = toy.mtp_layers * (toy.num_prediction_parameters - 3 * toy.num_norm_parameters)
-    assert sum(dense) + sum(routed) == pytest.approx(toy.num_parameters + ahead, rel=1e-12)
+    copies = toy.num_embedding_parameters * (toy.mtp_layers > 0) * (pp > 1)
+    copies *= not toy.tied_embeddings  # the head is one
+    assert sum(dense) + sum(routed) == pytest.approx(toy.num_parameters + ahead + copies, rel=1e-12)
     with_experts = toy.num_moe_layers + toy.mtp_layers
     assert sum(routed) == pytest.approx(with_experts * 8 * EXPERT * (1.5 if toy.gated_mlp else 1))
 

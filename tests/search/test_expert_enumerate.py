@@ -120,11 +120,12 @@ def wanted(search: Search, x: Layout) -> bool:
     return all(allowed is None or getattr(x, name) in allowed for name, allowed in given.items())
 
 
-def overlaps(scenario: Scenario, x: Layout) -> Layout:
-    """With the software's overlaps, exchanges among them where another micro-batch is at hand."""
+def overlaps(scenario: Scenario, x: Layout) -> set[Layout]:
+    """With the software's overlaps; exchanges with or without where another micro-batch is near."""
     beside = x.ep > 1 and (x.pp == 1 or x.vp > 1) and x.recompute not in ("moe", "full")
-    names = [axis for axis in scenario.software.overlap if axis != "ep" or beside]
-    return replace(x, overlap="+".join(names) or "none")
+    without = [axis for axis in scenario.software.overlap if axis != "ep"]
+    both = [without, list(scenario.software.overlap)] if beside else [without]
+    return {replace(x, overlap="+".join(names) or "none") for names in both}
 
 
 def brute_force(scenario: Scenario) -> set[Layout]:
@@ -137,7 +138,7 @@ def brute_force(scenario: Scenario) -> set[Layout]:
         fits = memory_report(ctx, x).verdict == "fits"
         for kind in ["none"] if fits else meaningful(scenario):
             if scenario.search.recompute is None or kind in scenario.search.recompute:
-                found.add(overlaps(scenario, replace(x, recompute=kind)))
+                found |= overlaps(scenario, replace(x, recompute=kind))
     return found
 
 

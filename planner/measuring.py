@@ -1,0 +1,166 @@
+"""Predictions held against measurements, and parameters fitted to them, as one call each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from planner import files
+from planner.evidence import accuracy as accuracies
+from planner.evidence import (
+    calibration,
+    collectives,
+    error_bars,
+    fitting,
+    kernel_fit,
+    kernels,
+    left_out,
+)
+from planner.evidence.accuracy import Accuracy
+from planner.evidence.calibration import Calibration
+from planner.evidence.collectives import CollectivesValidation
+from planner.evidence.error_bars import ErrorCalibration
+from planner.evidence.fitting import RunsCalibration
+from planner.evidence.kernel_fit import KernelCalibration
+from planner.evidence.kernels import KernelsValidation
+from planner.evidence.latencies import read_latencies
+from planner.evidence.left_out import LeaveOneOut
+from planner.evidence.operators import attention_errors, expert_errors
+from planner.evidence.package import package_files
+from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.runs import Half
+from planner.evidence.sweeps import PUBLISHED, read_sweeps
+from planner.problem.topology import Topology
+
+
+def validate_collectives(
+    paths: Iterable[str | Path] = (PUBLISHED,), topology: Topology | str | Path | None = None
+) -> CollectivesValidation:
+    """Measured collectives (nccl-tests text or JSON lines) beside their predictions.
+
+    topology: what they ran on; without it the shipped fabrics that match their configuration.
+
+    Raises:
+        InputError: a file cannot be read, or does not fit the topology.
+    """
+    return collectives.validate_collectives(read_sweeps(paths), _topology(topology))
+
+
+def calibrate_collectives(
+    paths: Iterable[str | Path], topology: Topology | str | Path, name: str | None = None
+) -> Calibration:
+    """A fabric fitted to nccl-tests logs: that of the outermost tier they cross.
+
+    Raises:
+        InputError: a file cannot be read, or the logs do not fit the topology or each other.
+    """
+    found = _topology(topology)
+    assert found is not None
+    return calibration.calibrate(read_sweeps(paths), found, name)
+
+
+def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
+    """Measured matrix products (CSV, parquet) beside their predictions.
+
+    Without paths those of the package aiconfigurator-core that no fit has seen, and its attention
+    and expert kernels.
+
+    Raises:
+        InputError: a file cannot be read or holds nonsense, or the package is not installed.
+    """
+    files_ = tuple(paths)
+    tables = read_latencies(files_)
+    if files_:
+        return kernels.validate_kernels(tables)
+    return kernels.validate_kernels(
+        tables,
+        attention_errors(package_files("attention")),
+        expert_errors(package_files("moe")),
+        scored="held_out",
+    )
+
+
+def calibrate_kernels(paths: Iterable[str | Path] = ()) -> KernelCalibration:
+    """Matmul coefficients of accelerators fitted to measured products; without paths the package's.
+
+    Raises:
+        InputError: as `validate_kernels`, or too few shapes of a part and type.
+    """
+    return kernel_fit.calibrate(read_latencies(paths))
+
+
+def validate_left_out(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    half: Half = "all",
+) -> LeaveOneOut:
+    """Measured runs beside predictions by software coefficients that never saw the run's source.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return left_out.validate_left_out(_runs(paths), quality=quality, min_mfu=min_mfu, half=half)
+
+
+def accuracy(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    left_out: LeaveOneOut | None = None,
+) -> Accuracy:
+    """Errors of both halves of measured runs, a point per row, other planners beside.
+
+    left_out: what `validate_left_out` gave for the same rows, to show beside.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return accuracies.accuracy(_runs(paths), quality=quality, min_mfu=min_mfu, left_out=left_out)
+
+
+def calibrate_runs(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+    half: Half = "fit",
+    afresh: bool = False,
+) -> RunsCalibration:
+    """Software coefficients fitted to measured runs, for each profile that they touch.
+
+    afresh: start from what the other shipped profiles have, not from the profile's own numbers.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or the rows are too few
+            or absurd.
+    """
+    return fitting.calibrate_runs(
+        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
+    )
+
+
+def calibrate_errors(
+    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.15,
+) -> ErrorCalibration:
+    """Error bars of the fitting half of measured runs, held against the testing half.
+
+    Raises:
+        InputError: a file cannot be read, an option is none of its values, or nothing is timed.
+    """
+    return error_bars.calibrate_errors(_runs(paths), quality=quality, min_mfu=min_mfu)
+
+
+def _runs(paths: Iterable[str | Path]) -> list[PublishedRun]:
+    return [run for path in paths for run in read_runs(path)]
+
+
+def _topology(given: Topology | str | Path | None) -> Topology | None:
+    if given is None or isinstance(given, Topology):
+        return given
+    return files.load(given, "topology", Topology)
