@@ -39,6 +39,8 @@ PRICED_AS: Mapping[str, str] = {
 """Operation of nccl-tests → kind of traffic."""
 
 SECTIONS = ("fit", "held_out", "without_fit", "degraded")
+SOUND = "held_out_sound"
+"""Of what is held out, the logs that the rule for suspicious hosts does not flag."""
 
 SUSPICIOUS_RATIO = 1.8
 """Measured over predicted seconds of large messages from which a host is suspected: badly
@@ -117,9 +119,15 @@ class LogErrors:
         """Measured over predicted seconds of its largest messages; null without large ones."""
         return slowdown(self.placed.sweep, self.errors)
 
+    @property
+    def suspicious(self) -> bool:
+        """Whether large messages take so long that something must be wrong with a host."""
+        ratio = self.slowdown
+        return ratio is not None and ratio >= SUSPICIOUS_RATIO
+
     def to_document(self) -> dict[str, Any]:
         """The errors, and what predicted them."""
-        sweep, ratio = self.placed.sweep, self.slowdown
+        sweep = self.placed.sweep
         whole = asdict(Errors.of([self]))
         del whole["logs"]
         return whole | {
@@ -131,8 +139,8 @@ class LogErrors:
                 for tier, members in zip(self.placed.tiers, self.placed.split, strict=True)
             },
             "fabrics": [tier.fabric.name for tier in self.placed.spanned],
-            "slowdown": ratio,
-            "suspicious": ratio is not None and ratio >= SUSPICIOUS_RATIO,
+            "slowdown": self.slowdown,
+            "suspicious": self.suspicious,
             "notes": list(sweep.notes),
         }
 
@@ -159,11 +167,19 @@ class CollectivesValidation:
         """Errors of the runs that fabrics are fitted on and of those they predict."""
         return self.section("fit", "held_out")
 
+    @property
+    def sound(self) -> Errors:
+        """Errors of the runs held out, without those of hosts under suspicion."""
+        return Errors.of([x for x in self.logs if x.section == "held_out" and not x.suspicious])
+
     def to_document(self) -> dict[str, Any]:
         """The result as JSON values."""
         operations = sorted({log.placed.sweep.operation for log in self.logs})
         return asdict(self.headline) | {
-            "sections": {name: asdict(self.section(name)) for name in SECTIONS},
+            "sections": {
+                **{name: asdict(self.section(name)) for name in SECTIONS},
+                SOUND: asdict(self.sound),
+            },
             "by_operation": {
                 operation: asdict(
                     Errors.of(

@@ -18,6 +18,7 @@ SECTIONS: Mapping[str, str] = {
     "held_out": "held out: other operations and node counts",
     "without_fit": "fabrics that no run was fitted on",
     "degraded": "clusters called degraded",
+    "held_out_sound": "held out, without suspicious hosts",
 }
 
 ERROR_COLUMNS = [
