@@ -71,7 +71,7 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
     """Memory of every stage; terms are of the stage with the highest peak."""
     stage = np.arange(layout.pp)
-    layers = model_layers_by_stage(ctx.model, layout)
+    layers = model_layers_by_stage(ctx.model, layout, ctx.reserved)
     usage = memory.stage_memory(ctx, layout, stage, np.array(layers))
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
     worst = int(np.argmax(total))

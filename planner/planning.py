@@ -222,7 +222,7 @@ def _filled(
 def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
-    split = model_layers_by_stage(ctx.model, layout)
+    split = model_layers_by_stage(ctx.model, layout, ctx.reserved)
     document = {**layout.to_document(), "stage_layers": split}
     return replace(
         base,

@@ -235,7 +235,8 @@ def ring_parts(
     several = np.asarray(split[0]) > 1
     spared = several & (domains > 1)
     start = several * base[0]
-    inside = (size - domains - spared) * hop[0]
+    # groups that lie unevenly have fractions of members in a domain
+    inside = np.maximum(size - domains - spared, 0.0) * hop[0]
     outside: Numeric = 0.0
     closing: Numeric = 0.0
     for members, hop_seconds, base_seconds in zip(split[1:], hop[1:], base[1:], strict=True):

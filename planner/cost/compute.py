@@ -157,7 +157,8 @@ def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTi
     if model.mtp_layers:
         times = matmul_seconds(ctx, tokens, h / tp, 2 * h)
         joins = [model.mtp_layers * seconds for seconds in times]
-    loss = stream(ctx, multiplier * tokens * v / tp * LOSS_BYTES_PER_LOGIT)
+    own = v / (1 if ctx.software.gathers_logits else tp)
+    loss = stream(ctx, multiplier * tokens * own * LOSS_BYTES_PER_LOGIT)
     return EndTimes(
         embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
         head_forward=heads * head[0] + joins[0],

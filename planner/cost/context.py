@@ -141,6 +141,12 @@ class CostContext:
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
 
     @property
+    def reserved(self) -> tuple[int, int]:
+        """What the first and last stage hold besides, as layers: see `planner.cost.pipeline`."""
+        first, last = self.software.layers_at_ends
+        return first, last + self.model.num_reserved_layers
+
+    @property
     def query_size(self) -> int:
         """Elements of all queries per token."""
         return self.model.num_attention_heads * self.model.qk_head_dim

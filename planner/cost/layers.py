@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.pipeline import layers_by_stage, leading_layers, stages
+from planner.cost.pipeline import Reserved, layers_by_stage, leading_layers, stages
 from planner.layout import Layout, LayoutLike, Numeric
 from planner.problem.model import Model
 
@@ -81,19 +81,19 @@ def num_layers(model: Model) -> int:
     return model.num_layers + model.mtp_layers
 
 
-def model_stages(model: Model, layout: LayoutLike) -> tuple[Numeric, Numeric]:
+def model_stages(model: Model, layout: LayoutLike, reserved: Reserved) -> tuple[Numeric, Numeric]:
     """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each."""
     leading = model.moe.num_dense_layers if model.moe else 0
-    return stages(model.num_layers, layout, model.num_reserved_layers, leading)
+    return stages(model.num_layers, layout, reserved, leading)
 
 
-def model_layers_by_stage(model: Model, layout: Layout) -> list[int]:
+def model_layers_by_stage(model: Model, layout: Layout, reserved: Reserved) -> list[int]:
     """The model's layers on every stage of one layout."""
-    return layers_by_stage(model.num_layers, layout, model.num_reserved_layers)
+    return layers_by_stage(model.num_layers, layout, reserved)
 
 
 def layers_by_kind(
-    model: Model, layout: LayoutLike, stage: Numeric, layers: Numeric
+    model: Model, layout: LayoutLike, stage: Numeric, layers: Numeric, reserved: Reserved
 ) -> tuple[Numeric, ...]:
     """Layers of each kind on stages that hold `layers` of the model's, shapes as given.
 
@@ -109,7 +109,7 @@ def layers_by_kind(
         layout,
         stage,
         layers,
-        model.num_reserved_layers,
+        reserved,
     )
     moe = (layers - dense) / model.moe.layer_period
     by_kind = {False: layers - moe, True: moe + last}

@@ -83,7 +83,7 @@ def stage_parameters(
     head = last & ~(first & m.tied_embeddings)
     cut = first * table + head * table
     experts: Numeric = 0.0
-    by_kind = layers_by_kind(m, layout, stage, layers)
+    by_kind = layers_by_kind(m, layout, stage, layers, ctx.reserved)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
         cut = cut + held * layer_parameters(ctx, layout.tp, kind.experts)
         if kind.experts:
@@ -125,7 +125,7 @@ def stage_activations(
     kept: Numeric = 0.0
     working: Numeric = 0.0
     again: Numeric = 0.0
-    by_kind = layers_by_kind(ctx.model, layout, stage, layers)
+    by_kind = layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
         layer = layer_activations(ctx, layout, kind.experts)
         kept = kept + layers_in_flight(layout, stage, held) * layer.kept
@@ -195,18 +195,18 @@ def gathers_once(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
     """Memory of the stages that can be fullest, and the peak over them (shape of the layout)."""
-    stage, layers = model_stages(ctx.model, layout)
+    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
     memory = stage_memory(ctx, layout, stage, layers)
     return memory, np.max(memory.total, axis=0)
 
 
 def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Peak bytes that no way of recomputing goes under: layers keep their inputs alone."""
-    stage, layers = model_stages(ctx.model, layout)
+    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
     parameters = stage_parameters(ctx, layout, stage, layers)
     kept: Numeric = sum(state_bytes(ctx, layout, parameters).values())
     tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
-    for held in layers_by_kind(ctx.model, layout, stage, layers):
+    for held in layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved):
         kept = kept + layers_in_flight(layout, stage, held) * tokens
     return np.max(kept, axis=0) + ctx.software.runtime_bytes
 

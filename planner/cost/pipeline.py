@@ -2,8 +2,8 @@
 
 Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, i+pp, i+2·pp, …
 The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
-the first also holds the embedding, the last the head and the loss. Where a model's prediction
-layers add to the last chunk, it has so many layers fewer (`reserved`), if others have more.
+the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
+counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ import numpy as np
 
 from planner.layout import Layout, LayoutLike, Numeric
 
+Reserved = tuple[int, int]
+"""What the first and the last stage hold besides the model's layers, counted as layers."""
+
+NONE: Reserved = (0, 0)
+
 
 def stage_classes(
-    num_layers: int, layout: LayoutLike, reserved: int = 0, leading: int = 0
+    num_layers: int, layout: LayoutLike, reserved: Reserved = NONE, leading: int = 0
 ) -> Numeric:
     """Stages among which the slowest and the fullest are: first, first with the most layers, last.
 
-    Where the model's first `leading` layers are of a lighter kind, the stages that hold them too,
-    and the first without. Returns stage numbers, shape (3, …) or more.
+    Where the first has fewer for what it holds besides, the second too; where the model's first
+    `leading` layers are of a lighter kind, the stages that hold them and the first without. Returns stage numbers, shape (3, …) or more.
     """
     first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
     first_extra = first_chunk % layout.pp
     last = layout.pp - 1 + 0 * first_extra
     found = [np.zeros_like(first_extra), first_extra, last]
+    if reserved[0]:
+        found.append(np.minimum(1, last))
     if leading:
         found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
         found.append(np.minimum(np.maximum(first_chunk, leading), last))
@@ -32,7 +39,7 @@ def stage_classes(
 
 
 def stages(
-    num_layers: int, layout: LayoutLike, reserved: int = 0, leading: int = 0
+    num_layers: int, layout: LayoutLike, reserved: Reserved = NONE, leading: int = 0
 ) -> tuple[Numeric, Numeric]:
     """Stage numbers and their layers, stages first: shapes (S, …).
 
@@ -47,7 +54,7 @@ def stages(
     return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
 
 
-def layers_by_stage(num_layers: int, layout: Layout, reserved: int = 0) -> list[int]:
+def layers_by_stage(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int]:
     """Layers of every stage of one layout."""
     if layout.stage_layers is not None:
         return list(layout.stage_layers)
@@ -56,7 +63,7 @@ def layers_by_stage(num_layers: int, layout: Layout, reserved: int = 0) -> list[
 
 
 def default_stage_layers(
-    num_layers: int, layout: LayoutLike, stage: Numeric, reserved: int = 0
+    num_layers: int, layout: LayoutLike, stage: Numeric, reserved: Reserved = NONE
 ) -> Numeric:
     """Layers of `stage` under the default split; shapes broadcast."""
     chunks = layout.pp * layout.vp
@@ -67,15 +74,19 @@ def default_stage_layers(
     # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
     extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
     layers = base * layout.vp + extra
-    return layers - (placed - num_layers) * (stage == layout.pp - 1) if reserved else layers
+    if reserved == NONE:
+        return layers
+    first, last = reserved
+    kept = placed > num_layers
+    return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
 
 
-def _placed(num_layers: int, layout: LayoutLike, reserved: int) -> Numeric:
+def _placed(num_layers: int, layout: LayoutLike, reserved: Reserved) -> Numeric:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
-    if not reserved:
+    if reserved == NONE:
         return num_layers
-    chunks = layout.pp * layout.vp
-    return num_layers + reserved * ((num_layers + reserved) // chunks > reserved)
+    chunks, every = layout.pp * layout.vp, sum(reserved)
+    return num_layers + every * ((num_layers + every) // chunks > max(reserved))
 
 
 def leading_layers(
@@ -84,7 +95,7 @@ def leading_layers(
     layout: LayoutLike,
     stage: Numeric,
     layers: Numeric,
-    reserved: int = 0,
+    reserved: Reserved = NONE,
 ) -> Numeric:
     """How many of the model's first `num_leading` layers a stage with `layers` layers holds.
 
@@ -103,6 +114,9 @@ def leading_layers(
         chunk = stage + turn * layout.pp
         start = base * chunk + np.clip(chunk - first, 0, extra)
         size = base + ((first <= chunk) & (chunk < first + extra))
+        if reserved[0]:
+            ahead = reserved[0] * (placed > num_layers)
+            start, size = np.maximum(start - ahead, 0), size - ahead * (chunk == 0)
         held = held + np.clip(num_leading - start, 0, size) * (turn < layout.vp)
     return np.minimum(held, layers)
 

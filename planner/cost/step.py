@@ -83,14 +83,14 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """Kernel times, stages and traffic of a layout (or of each row of a table)."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
-    stage, layers = model_stages(ctx.model, layout)
+    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
     by_stage = stage_parameters(ctx, layout, stage, layers)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     return ShapeCosts(
         kinds,
         ends,
         stage,
-        layers_by_kind(ctx.model, layout, stage, layers),
+        layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved),
         parameters,
         channels(ctx, layout, parameters),
     )
@@ -124,10 +124,13 @@ def step_time(
 
     layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
     head = ends.head_forward + ends.head_backward
-    slot = (shape.stage == 0) * ends.embedding + (shape.stage == pp - 1) * (head + ends.loss)
+    logits = seconds.get("tp_logits", 0.0)
+    slot = (shape.stage == 0) * ends.embedding + (shape.stage == pp - 1) * (
+        head + ends.loss + logits
+    )
     for layers, work, exchange in zip(shape.layers, works, exchanges, strict=True):
         slot = slot + layers * (work.forward + work.backward + work.recompute + tp + cp + exchange)
-    mean_slot = per_stage * layer_slot + (ends.embedding + head + ends.loss) / pp
+    mean_slot = per_stage * layer_slot + (ends.embedding + head + ends.loss + logits) / pp
     slowest_slot = np.max(slot, axis=0)
 
     boundary = (
@@ -142,7 +145,7 @@ def step_time(
         * (per_stage * (mean.memory_forward + mean.memory_backward) + ends.embedding / pp),
         "recompute": m * per_stage * mean.recompute,
         "loss": m * ends.loss / pp,
-        "tp": m * per_stage * tp,
+        "tp": m * (per_stage * tp + logits / pp),
         "cp": m * per_stage * cp,
         "ep": m * per_stage * ep + 0.0 * mean_slot,
         "pp": m * boundary,

@@ -63,7 +63,8 @@ def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> di
 
     Per layer (the mean one) and micro-batch: tp_forward and tp_backward (on the critical path),
     tp_beside (beside the weight and data gradients), cp_forward, cp_backward; with experts, per
-    layer that has them: ep_forward, ep_backward, etp_forward, etp_backward. Per micro-batch: pp.
+    layer that has them: ep_forward, ep_backward, etp_forward, etp_backward. Per micro-batch: pp,
+    and tp_logits on the last stage where software gathers them.
     Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
     gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
     step: replicate. Experts' parameters have the last ones under expert_…
@@ -108,11 +109,16 @@ def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]
         )
 
     forward = 1 + again[3]
-    return {
+    found = {
         "tp_forward": parts(2 * forward, forward),
         "tp_backward": parts(1.0, 0.0),
         "tp_beside": parts(2.0, 1.0),
     }
+    if ctx.software.gathers_logits:
+        heads = 1.0 + ctx.model.mtp_layers
+        logits = activation / ctx.model.hidden_size * ctx.model.vocab_size
+        found["tp_logits"] = Channel("tp", (Part("gather", heads, heads * logits),))
+    return found
 
 
 def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
@@ -272,6 +278,8 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
         "pp": m,
         **states,
     }
+    if ctx.software.gathers_logits:
+        found["tp_logits"] = m
     if ctx.model.moe is not None:
         with_experts = passes * sum(kind.share for kind in ctx.kinds if kind.experts)
         exchanges = ("ep_forward", "ep_backward", "etp_forward", "etp_backward")

@@ -60,6 +60,8 @@ class Software(Strict):
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
     cp_kind: ContextParallelKind
+    # What the usual split of a pipeline counts as layers before and after the model's.
+    layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
     scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.
@@ -81,7 +83,7 @@ class Software(Strict):
     gathers_once_in_pipelines: bool = False
     # Precisions whose weights are held as matmuls read them alone.
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
-    # Whether a rank holds all of the vocabulary at the loss, or its tp share.
+    # Whether a rank gathers logits of the whole vocabulary for the loss, or keeps its tp share.
     gathers_logits: bool = False
     # Context and libraries of a process; one live communicator's buffers.
     runtime_bytes: Bytes

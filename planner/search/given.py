@@ -88,7 +88,7 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     check(ctx, layout)
     _agree(layout, values)
     default = replace(layout, stage_layers=None)
-    split = model_layers_by_stage(ctx.model, default)
+    split = model_layers_by_stage(ctx.model, default, ctx.reserved)
     return default if layout.stage_layers == tuple(split) else layout
 
 

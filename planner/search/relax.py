@@ -39,7 +39,7 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
         over = float(upper_ends(ctx, table, usage)[i]) - capacity
     layout = table.row(i)
     worst = int(np.argmax(usage.total[:, i]))
-    stage, _ = model_stages(ctx.model, layout)
+    stage, _ = model_stages(ctx.model, layout, ctx.reserved)
     terms = {
         f.name: float(np.broadcast_to(getattr(usage, f.name), usage.total.shape)[worst, i])
         for f in fields(usage)

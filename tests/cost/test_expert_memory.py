@@ -111,7 +111,7 @@ def test_stages_together_have_the_model_s_parameters(toy: Model, pp: int) -> Non
     """And a prediction layer's, but for its three norms; on a stage of its own it reads a copy of
     the embedding."""
     ctx, layout = sparse_context(toy=toy), Layout(pp=pp)
-    dense, routed = counted(ctx, layout, model_layers_by_stage(toy, layout))
+    dense, routed = counted(ctx, layout, model_layers_by_stage(toy, layout, ctx.reserved))
     ahead = toy.mtp_layers * (toy.num_prediction_parameters - 3 * toy.num_norm_parameters)
     copies = toy.num_embedding_parameters * (toy.mtp_layers > 0) * (pp > 1)
     copies *= not toy.tied_embeddings  # the head is one
@@ -288,7 +288,7 @@ def test_table_equals_numbers(name: str, rows: list[Layout]) -> None:
 @given(expert_layouts(48, 128))
 def test_worst_stage_is_the_worst_of_all(name: str, layout: Layout) -> None:
     ctx = shipped_context(name)
-    layers = np.array(model_layers_by_stage(ctx.model, layout))
+    layers = np.array(model_layers_by_stage(ctx.model, layout, ctx.reserved))
     every = stage_memory(ctx, layout, np.arange(layout.pp), layers)
     _, peak = worst_stage(ctx, layout)
     assert float(peak) == pytest.approx(float(np.max(every.total)), rel=1e-12)

@@ -220,7 +220,9 @@ def test_stages_considered_stand_for_all(name: str, row: Any) -> None:
     layout, split = row
     ctx = shipped_context(name)
     layout = replace(layout, vp=1)
-    named = replace(layout, stage_layers=tuple(model_layers_by_stage(ctx.model, layout)))
+    named = replace(
+        layout, stage_layers=tuple(model_layers_by_stage(ctx.model, layout, ctx.reserved))
+    )
     expected = float(evaluate(ctx, named, split).total)
     assert float(evaluate(ctx, layout, split).total) == pytest.approx(expected, rel=1e-12)
 

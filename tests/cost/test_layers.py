@@ -22,6 +22,11 @@ from planner.problem.model import Model
 from tests.expert_scenarios import LATENT, experts, sparse_model
 from tests.scenarios import model
 
+
+def ends_of(toy: Model) -> tuple[int, int]:
+    return 0, toy.num_reserved_layers
+
+
 # ---------------------------------------------------------------- matmuls
 
 
@@ -77,13 +82,13 @@ def test_last_chunk_of_deepseek_v3_makes_room_for_its_prediction_layer(
 ) -> None:
     """As NVIDIA's published pipeline layouts: E t×4 | t×4 … | t m L."""
     deepseek = load("deepseek-v3", "model", Model)
-    assert model_layers_by_stage(deepseek, Layout(pp=pp, vp=vp)) == layers
+    assert model_layers_by_stage(deepseek, Layout(pp=pp, vp=vp), ends_of(deepseek)) == layers
 
 
 def test_chunks_of_few_layers_make_no_room() -> None:
     """61 layers in 32 chunks: (61 + 3)/32 = 2 are not more than the three kept free."""
     deepseek = load("deepseek-v3", "model", Model)
-    found = model_layers_by_stage(deepseek, Layout(pp=16, vp=2))
+    found = model_layers_by_stage(deepseek, Layout(pp=16, vp=2), ends_of(deepseek))
     assert sum(found) == 61 and min(found) >= 2
 
 
@@ -127,10 +132,10 @@ def test_kinds_of_layers_on_every_stage_walked_one_by_one(case: tuple[Model, Lay
             counts[int(layer >= moe.num_dense_layers), chunk % layout.pp] += 1
             layer += 1
     assert layer == toy.num_layers
-    layers = np.array(model_layers_by_stage(toy, layout))
+    layers = np.array(model_layers_by_stage(toy, layout, ends_of(toy)))
     assert layers.tolist() == counts.sum(axis=0).tolist()
     counts[1, -1] += toy.mtp_layers
-    found = layers_by_kind(toy, layout, np.arange(layout.pp), layers)
+    found = layers_by_kind(toy, layout, np.arange(layout.pp), layers, ends_of(toy))
     expected = [row for row in counts.tolist() if sum(row)]
     assert [np.broadcast_to(kind, (layout.pp,)).tolist() for kind in found] == expected
     shares = [kind.share for kind in layer_kinds(toy)]
@@ -147,12 +152,14 @@ def test_slowest_stage_is_among_those_considered(
 
     def slots(stage: np.ndarray, layers: np.ndarray) -> np.ndarray:
         weights = {False: dense, True: 1.0}
-        by_kind = layers_by_kind(toy, layout, stage, layers)
+        by_kind = layers_by_kind(toy, layout, stage, layers, ends_of(toy))
         slot = sum(
             weights[kind.experts] * held
             for kind, held in zip(layer_kinds(toy), by_kind, strict=True)
         )
         return np.asarray(slot + embedding * (stage == 0) + head * (stage == layout.pp - 1))
 
-    every = slots(np.arange(layout.pp), np.array(model_layers_by_stage(toy, layout)))
-    assert slots(*model_stages(toy, layout)).max() == pytest.approx(every.max(), rel=1e-12)
+    every = slots(np.arange(layout.pp), np.array(model_layers_by_stage(toy, layout, ends_of(toy))))
+    assert slots(*model_stages(toy, layout, ends_of(toy))).max() == pytest.approx(
+        every.max(), rel=1e-12
+    )

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from planner.cost.pipeline import (
     bubble_slots,
     default_stage_layers,
+    layers_by_stage,
     layers_in_flight,
+    leading_layers,
     stage_classes,
     synchronisation_window,
 )
@@ -78,6 +80,58 @@ def test_split_of_a_table(rows: list[tuple[int, int]], num_layers: int) -> None:
         assert [own[stage] for stage in classes[:, i]] == layers[:, i].tolist()
 
 
+ends = st.tuples(st.integers(0, 3), st.integers(0, 4))
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "pp", "reserved", "expected"),
+    [
+        # a list of an embedding, 40 layers, a norm and a head, over 2 and 4 stages
+        (40, 2, (1, 2), [21, 19]),
+        (40, 4, (1, 2), [10, 11, 11, 8]),
+        (40, 1, (1, 2), [40]),
+        # chunks of two layers and fewer make no room for two
+        (8, 4, (1, 2), [2, 2, 2, 2]),
+    ],
+)
+def test_ends_have_fewer_layers_for_what_they_hold_besides(
+    num_layers: int, pp: int, reserved: tuple[int, int], expected: list[int]
+) -> None:
+    assert layers_by_stage(num_layers, Layout(pp=pp), reserved) == expected
+
+
+@given(st.integers(1, 200), degrees, chunks, ends)
+def test_ends_leave_every_layer_once(
+    num_layers: int, pp: int, vp: int, reserved: tuple[int, int]
+) -> None:
+    found = layers_by_stage(num_layers, Layout(pp=pp, vp=vp), reserved)
+    assert sum(found) == num_layers
+    assert min(found) >= min(split(num_layers, pp, vp)) * (num_layers < pp * vp)
+
+
+@given(st.integers(1, 60), degrees, chunks, ends, st.integers(0, 4))
+def test_leading_layers_are_those_of_the_first_chunks(
+    num_layers: int, pp: int, vp: int, reserved: tuple[int, int], leading: int
+) -> None:
+    """Against a walk along the chunks, which hold their layers in the model's order."""
+    layout, leading = Layout(pp=pp, vp=vp), min(leading, num_layers)
+    layers = np.array(layers_by_stage(num_layers, layout, reserved))
+    if num_layers < pp * vp:
+        return  # chunks without a layer are ruled out
+    found = leading_layers(leading, num_layers, layout, np.arange(pp), layers, reserved)
+    placed = num_layers + sum(reserved)
+    if placed // (pp * vp) <= max(reserved):
+        placed, reserved = num_layers, (0, 0)
+    sizes = [placed // (pp * vp)] * (pp * vp)
+    before = (pp * vp - placed % (pp * vp)) // 2
+    for chunk in range(before, before + placed % (pp * vp)):
+        sizes[chunk] += 1
+    sizes[0] -= reserved[0]
+    sizes[-1] -= reserved[1]
+    owner = [chunk % pp for chunk, size in enumerate(sizes) for _ in range(size)]
+    assert found.tolist() == [owner[:leading].count(stage) for stage in range(pp)]
+
+
 # ---------------------------------------------------------------- stages that matter
 
 weights = st.floats(0, 10)
@@ -94,11 +148,15 @@ def test_slowest_stage_is_among_the_classes(
     assert max(slots[stage] for stage in classes) == max(slots)
 
 
-@given(st.integers(1, 60), degrees, chunks, st.integers(1, 64), weights, weights, weights, weights)
+@given(
+    st.integers(1, 60), degrees, chunks, ends, st.integers(1, 64),
+    weights, weights, weights, weights,
+)  # fmt: skip
 def test_fullest_stage_is_among_the_classes(
     num_layers: int,
     pp: int,
     vp: int,
+    reserved: tuple[int, int],
     m: int,
     states: float,
     kept: float,
@@ -108,10 +166,10 @@ def test_fullest_stage_is_among_the_classes(
     """Bytes of states and activations a layer, of the embedding and of the head."""
     layout = Layout(pp=pp, vp=vp, num_microbatches=m)
     stage = np.arange(pp)
-    layers = np.array(split(num_layers, pp, vp))
+    layers = np.array(layers_by_stage(num_layers, layout, reserved))
     held = states * layers + kept * layers_in_flight(layout, stage, layers)
     held = held + embedding * (stage == 0) + head * (stage == pp - 1)
-    classes = stage_classes(num_layers, layout)
+    classes = stage_classes(num_layers, layout, reserved)
     assert held[classes].max() == pytest.approx(held.max(), rel=1e-12)
 
 

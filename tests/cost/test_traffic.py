@@ -302,3 +302,12 @@ def test_groups_in_a_mesh_have_their_own_links_alone(members: float, share: floa
         assert meshed.busy_seconds[0] * share == pytest.approx(switched.busy_seconds[0])
         assert meshed.busy_seconds[1] == switched.busy_seconds[1]
     assert price("pair", [members, 1.0], mesh) == price("pair", [members, 1.0], switch)
+
+
+def test_software_that_gathers_logits_moves_the_whole_vocabulary() -> None:
+    """64 tokens, 64 words, 2 bytes, all but the rank's own half; once a micro-batch."""
+    layout = Layout(tp=2, num_microbatches=3)
+    with_them = context(software=software(gathers_logits=True))
+    more = moved(with_them, layout, "tp") - moved(context(), layout, "tp")
+    assert more == pytest.approx(3 * 64 * with_them.model.vocab_size * 2 / 2)
+    assert "tp_logits" not in shape_costs(context(), layout).traffic
