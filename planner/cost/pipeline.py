@@ -24,7 +24,8 @@ def stage_classes(
     """Stages among which the slowest and the fullest are: first, first with the most layers, last.
 
     Where the first has fewer for what it holds besides, the second too; where the model's first
-    `leading` layers are of a lighter kind, the stages that hold them and the first without. Returns stage numbers, shape (3, …) or more.
+    `leading` layers are of a lighter kind, the stages that hold them and the first without.
+    Returns stage numbers, shape (3, …) or more.
     """
     first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
     first_extra = first_chunk % layout.pp

@@ -100,19 +100,29 @@ def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]
     )
     # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
     # and the weight gradient gathers its input again
-    gathers, reduces = np.where(sp, 1.0, 0.0), np.where(sp, 0.0, 1.0)
+    gathers, reduces = np.where(sp, blocks, 0.0), np.where(sp, 0.0, blocks)
+    as_cast = ctx.training.precision in ctx.software.gathers_as_cast
+    cast = ctx.matmul_bytes / ctx.element_bytes if as_cast else 1.0
 
-    def parts(num_gathers: Numeric, num_reduces: Numeric) -> Channel:
-        g, r = gathers * blocks * num_gathers, reduces * blocks * num_reduces
+    def parts(num_gathers: Numeric, num_scatters: Numeric, num_reduces: Numeric) -> Channel:
+        r = reduces * num_reduces
         return Channel(
-            "tp", (Part("gather", g, g * activation), Part("all_reduce", r, r * activation))
+            "tp",
+            (
+                Part(
+                    "gather",
+                    gathers * (num_gathers + num_scatters),
+                    gathers * (num_gathers * cast + num_scatters) * activation,
+                ),
+                Part("all_reduce", r, r * activation),
+            ),
         )
 
     forward = 1 + again[3]
     found = {
-        "tp_forward": parts(2 * forward, forward),
-        "tp_backward": parts(1.0, 0.0),
-        "tp_beside": parts(2.0, 1.0),
+        "tp_forward": parts(forward, forward, forward),
+        "tp_backward": parts(1.0, 0.0, 0.0),
+        "tp_beside": parts(1.0, 1.0, 1.0),
     }
     if ctx.software.gathers_logits:
         heads = 1.0 + ctx.model.mtp_layers

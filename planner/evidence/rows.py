@@ -44,11 +44,12 @@ PRECISIONS: tuple[tuple[str, TrainingPrecision], ...] = (
     ("mxfp8", "mxfp8"),
     ("nvfp4", "nvfp4"),
     ("fp8-blockwise", "fp8-blockwise"),
+    ("fp8-rowwise", "fp8-rowwise"),
     ("fp8", "fp8"),
     ("fp16", "fp16"),
     ("bf16", "bf16"),
 )
-"""How a row's dtype begins → a training's precision; FP8 scalings per tensor or row are one."""
+"""How a row's dtype begins → a training's precision; FP8 scaled per tensor where none is said."""
 
 ATTENTIONS = {
     "flash": ("flash-v1", "flash"),

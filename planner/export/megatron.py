@@ -153,6 +153,11 @@ def _model(model: Model, training: Training) -> list[str]:
 
 
 def _batch(layout: Mapping[str, Any], training: Training) -> list[str]:
+    if training.precision not in PRECISION_FLAGS:
+        raise ExportError(
+            f"precision {training.precision} is not expressible in Megatron; expressible: "
+            f"{', '.join(PRECISION_FLAGS)}"
+        )
     return [
         f"--micro-batch-size {layout['mbs']}",
         f"--global-batch-size {training.global_batch_size}",

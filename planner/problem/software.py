@@ -81,6 +81,8 @@ class Software(Strict):
     keeps_gathered_inputs: bool = False
     # Whether ZeRO-3 in a pipeline gathers weights and scatters gradients once a step.
     gathers_once_in_pipelines: bool = False
+    # Precisions in which sequence parallelism gathers what matmuls read after the cast, not before.
+    gathers_as_cast: tuple[TrainingPrecision, ...] = ()
     # Precisions whose weights are held as matmuls read them alone.
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
     # Whether a rank gathers logits of the whole vocabulary for the loss, or keeps its tp share.

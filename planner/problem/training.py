@@ -8,7 +8,7 @@ from planner.files import Strict
 from planner.problem.hardware import AttentionBackend, Precision
 from planner.problem.quantities import Count
 
-TrainingPrecision = Literal["bf16", "fp16", "fp8", "mxfp8", "fp8-blockwise", "nvfp4"]
+TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp8-rowwise", "mxfp8", "fp8-blockwise", "nvfp4"]
 
 CudaGraphs = Literal["none", "partial", "full"]
 
@@ -16,6 +16,7 @@ _PEAK_KEYS: dict[TrainingPrecision, Precision] = {
     "bf16": "bf16",
     "fp16": "fp16",
     "fp8": "fp8",
+    "fp8-rowwise": "fp8",
     "mxfp8": "fp8",
     "fp8-blockwise": "fp8",
     "nvfp4": "fp4",

@@ -20,7 +20,7 @@ from planner.cost.traffic import (
 )
 from planner.layout import Layout
 from tests.oracles import innermost_splits
-from tests.scenarios import context, fabric, model, software, topology
+from tests.scenarios import context, fabric, model, software, topology, training
 
 TOKENS = 64  # of a micro-batch of one sequence
 ACTIVATION = TOKENS * 32 * 2
@@ -302,6 +302,17 @@ def test_groups_in_a_mesh_have_their_own_links_alone(members: float, share: floa
         assert meshed.busy_seconds[0] * share == pytest.approx(switched.busy_seconds[0])
         assert meshed.busy_seconds[1] == switched.busy_seconds[1]
     assert price("pair", [members, 1.0], mesh) == price("pair", [members, 1.0], switch)
+
+
+def test_gathers_after_the_cast_move_the_cast() -> None:
+    """Of a block's gathers and scatters, forward and back: three of five move one byte, not two."""
+    layout = Layout(tp=2, sp=True)
+    low, profile = training(precision="fp8"), software(gathers_as_cast=("fp8",))
+    plain = moved(context(training=low), layout, "tp")
+    cast = moved(context(training=low, software=profile), layout, "tp")
+    assert cast / plain == pytest.approx((3 * 0.5 + 2) / 5)
+    sixteen = context(software=profile)
+    assert moved(sixteen, layout, "tp") == moved(context(), layout, "tp")
 
 
 def test_software_that_gathers_logits_moves_the_whole_vocabulary() -> None:

@@ -246,7 +246,12 @@ def test_recompute(make_run: MakeRun, said: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "precision"),
-    [("fp8-hybrid(delayed scaling)", "fp8"), ("fp8-tensorwise", "fp8"), ("BF16", "bf16")],
+    [
+        ("fp8-hybrid(delayed scaling)", "fp8"),
+        ("fp8-tensorwise", "fp8"),
+        ("fp8-rowwise", "fp8-rowwise"),
+        ("BF16", "bf16"),
+    ],
 )
 def test_precision(make_run: MakeRun, dtype: str, precision: str) -> None:
     assert job_of(make_run(dtype=dtype)).scenario.training.precision == precision

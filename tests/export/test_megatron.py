@@ -184,6 +184,11 @@ def test_context_parallelism(kind, flag, tmp_path):
     assert (found["--context-parallel-size"], found["--cp-comm-type"]) == ("2", flag)
 
 
+def test_scaling_per_row_is_refused():
+    with pytest.raises(ExportError, match="precision fp8-rowwise is not expressible"):
+        export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")
+
+
 def test_recompute(tmp_path):
     found = flags(with_layout(recompute="full"), tmp_path)
     assert found["--recompute-granularity"] == "full"
