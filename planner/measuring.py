@@ -28,7 +28,7 @@ from planner.evidence.left_out import LeaveOneOut
 from planner.evidence.operators import attention_errors, expert_errors
 from planner.evidence.package import package_files
 from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.runs import Half
+from planner.evidence.runs import Half, Models
 from planner.evidence.sweeps import PUBLISHED, read_sweeps
 from planner.problem.topology import Topology
 
@@ -95,13 +95,16 @@ def validate_left_out(
     quality: str = "AB",
     min_mfu: float = 0.0,
     half: Half = "all",
+    models: Models = "all",
 ) -> LeaveOneOut:
     """Measured runs beside predictions by software coefficients that never saw the run's source.
 
     Raises:
         InputError: a file cannot be read, or an option is none of its values.
     """
-    return left_out.validate_left_out(_runs(paths), quality=quality, min_mfu=min_mfu, half=half)
+    return left_out.validate_left_out(
+        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, models=models
+    )
 
 
 def accuracy(
@@ -109,6 +112,7 @@ def accuracy(
     *,
     quality: str = "AB",
     min_mfu: float = 0.0,
+    models: Models = "all",
     left_out: LeaveOneOut | None = None,
 ) -> Accuracy:
     """Errors of both halves of measured runs, a point per row, other planners beside.
@@ -118,7 +122,9 @@ def accuracy(
     Raises:
         InputError: a file cannot be read, or an option is none of its values.
     """
-    return accuracies.accuracy(_runs(paths), quality=quality, min_mfu=min_mfu, left_out=left_out)
+    return accuracies.accuracy(
+        _runs(paths), quality=quality, min_mfu=min_mfu, models=models, left_out=left_out
+    )
 
 
 def calibrate_runs(

@@ -53,7 +53,9 @@ def validate_runs(
     paths = files or (api.PUBLISHED_RUNS,)
     left = None
     if leave_one_out:
-        left = api.validate_left_out(paths, quality=quality, min_mfu=min_mfu, half=half)
+        left = api.validate_left_out(
+            paths, quality=quality, min_mfu=min_mfu, half=half, models=models
+        )
         document = left.to_document()
     else:
         measured = [run for file in paths for run in read_runs(file)]
@@ -61,12 +63,14 @@ def validate_runs(
             measured, quality=quality, min_mfu=min_mfu, half=half, models=models
         ).to_document()
     if report is not None:
-        whole = api.accuracy(paths, quality=quality, min_mfu=min_mfu, left_out=left)
-        _write_report(report, whole.to_document(), quality, min_mfu)
+        whole = api.accuracy(paths, quality=quality, min_mfu=min_mfu, models=models, left_out=left)
+        _write_report(report, whole.to_document(), quality, min_mfu, models)
     show(document, runs_report(document), as_json)
 
 
-def _write_report(folder: str, document: Mapping[str, Any], quality: str, min_mfu: float) -> None:
+def _write_report(
+    folder: str, document: Mapping[str, Any], quality: str, min_mfu: float, models: str
+) -> None:
     """accuracy-tables.md and two pictures."""
     from pathlib import Path
 
@@ -76,7 +80,10 @@ def _write_report(folder: str, document: Mapping[str, Any], quality: str, min_mf
     from planner.report.drawing import save
 
     left = "" if document["leave_one_out"] is None else " --leave-one-out"
-    command = f"planner validate runs --quality {quality} --min-mfu {min_mfu:g}{left} --report DIR"
+    rows = "" if models == "all" else f" --models {models}"
+    command = (
+        f"planner validate runs --quality {quality} --min-mfu {min_mfu:g}{rows}{left} --report DIR"
+    )
     made_with = f"`{command}`{_commit()}"
     write(folder, {"accuracy-tables.md": accuracy_page(document, made_with)})
     for name, page in ((PREDICTED, predicted_page), (RESIDUALS, residuals_page)):

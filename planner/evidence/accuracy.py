@@ -17,6 +17,7 @@ from planner.evidence.published import PublishedRun
 from planner.evidence.runs import (
     AXES,
     Half,
+    Models,
     Prediction,
     Validation,
     check,
@@ -55,6 +56,7 @@ def accuracy(
     *,
     quality: str = "AB",
     min_mfu: float = 0.0,
+    models: Models = "all",
     left_out: LeaveOneOut | None = None,
 ) -> Accuracy:
     """Everything the accuracy page shows; `left_out` is `validate_left_out` of the same rows.
@@ -62,8 +64,8 @@ def accuracy(
     Raises:
         InputError: an option is none of its values.
     """
-    check(quality, min_mfu)
-    rows = chosen(runs, quality)
+    check(quality, min_mfu, models=models)
+    rows = chosen(runs, quality, models=models)
     halves: dict[str, Validation] = {}
     every: list[Prediction] = []
     for half in HALVES:

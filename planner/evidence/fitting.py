@@ -128,9 +128,9 @@ def own_values(software: Software) -> dict[str, float]:
 
 
 def values_of_others(software: Software) -> dict[str, float]:
-    """Medians of the numbers of the other shipped profiles."""
-    others = [own_values(load(n, "software", Software)) for n in names("software")
-              if n != software.name]  # fmt: skip
+    """Medians of the numbers of the other shipped profiles, but for its kin's."""
+    shipped = (load(name, "software", Software) for name in names("software"))
+    others = [own_values(found) for found in shipped if found.family != software.family]
     return {c.name: float(median(values[c.name] for values in others)) for c in COEFFICIENTS}
 
 
@@ -197,7 +197,7 @@ def by_profile(timed: Rows) -> dict[str, list[Prediction]]:
 
 
 def fit_profile(rows: Rows, prior: Values | None = None) -> Fitted:
-    """The numbers of the one profile that all rows, timed and at least one, ran on.
+    """The numbers of the one profile (or of kin) that all rows, timed and at least one, ran on.
 
     Raises:
         InputError: a row is so far off that something else is wrong.
@@ -234,7 +234,7 @@ def _refuse_absurd(rows: Rows) -> None:
 
 
 class _Model:
-    """Step times of rows as a function of their profile's coefficients."""
+    """Step times of rows as a function of their profile's coefficients, or of its kin's too."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -245,8 +245,14 @@ class _Model:
 
     def seconds(self, values: Values) -> Floats:
         """Predicted seconds of every row."""
-        software = with_coefficients(self.rows[0].job.scenario.software, values, "being fitted")
-        return np.array([step_seconds(row, software) for row in self.rows])
+        profiles = {row.job.scenario.software.name: row.job.scenario.software for row in self.rows}
+        changed = {
+            name: with_coefficients(software, values, "being fitted")
+            for name, software in profiles.items()
+        }
+        return np.array(
+            [step_seconds(row, changed[row.job.scenario.software.name]) for row in self.rows]
+        )
 
     def ratios(self, values: Values) -> Floats:
         """Predicted over measured."""

@@ -90,8 +90,11 @@ def coefficients_without(timed: Sequence[Prediction]) -> dict[str, dict[str, Lef
     """For each source and profile of the rows: numbers fitted to the other sources' rows."""
     found: dict[str, dict[str, LeftOut]] = {}
     for name, rows in by_profile(timed).items():
-        prior = values_of_others(rows[0].job.scenario.software)
-        known = [row for row in rows if in_half(row.run, "fit")]
+        software = rows[0].job.scenario.software
+        prior = values_of_others(software)
+        # profiles of one framework, run in different ways, share their numbers
+        kin = (row for row in timed if row.job.scenario.software.family == software.family)
+        known = [row for row in kin if in_half(row.run, "fit")]
         fits: dict[tuple[str, ...], Values] = {}  # a source without rows here changes no fit
         for source in sorted({row.run.publication for row in rows}):
             others = [row for row in known if row.run.publication != source]

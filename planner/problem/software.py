@@ -50,6 +50,8 @@ class Software(Strict):
     name: str
     description: str
     frameworks: tuple[str, ...] = ()
+    # A profile of the same framework run in another way, whose coefficients mean the same.
+    kin: str | None = None
     rules: tuple[str, ...]
     orders: dict[str, tuple[OrderAxis, ...]] = Field(min_length=1)
     schedules: tuple[Schedule, ...] = Field(min_length=1)
@@ -93,6 +95,11 @@ class Software(Strict):
     # Predictions within this share below the capacity are fragile.
     fragile_fraction: Fraction
     coefficients: SoftwareCoefficients
+
+    @property
+    def family(self) -> str:
+        """What profiles of one framework share."""
+        return self.kin or self.name
 
     @field_validator("orders")
     @classmethod
