@@ -60,3 +60,16 @@ def test_gathering_parameters_pulls_dp_down_to_tp() -> None:
     tp, shard = groups["tp"].intensity, groups["shard"].intensity
     assert tp is not None and shard is not None
     assert 0.5 < shard / tp < 2
+
+
+def test_experts_of_deepseek_v3_live_inside_a_rack() -> None:
+    """As docs/experts.md says, and NVIDIA's published layout has it: ep32 pp2 mbs2."""
+    best = api.plan(api.load_scenario("deepseek-v3-gb300x256"))
+    assert best.layout is not None
+    assert {key: best.layout[key] for key in ("tp", "ep", "pp", "mbs", "recompute")} == {
+        "tp": 1, "ep": 32, "pp": 2, "mbs": 2, "recompute": "mla_up_proj",
+    }  # fmt: skip
+    assert list(best.groups["ep"].tiers) == ["nvlink"]
+    intensity = {name: group.intensity or 0.0 for name, group in best.groups.items()}
+    assert min(intensity, key=lambda name: intensity[name]) == "ep"
+    assert best.step_seconds == pytest.approx(12.1, rel=0.01)
