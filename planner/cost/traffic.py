@@ -23,8 +23,9 @@ from planner.problem.model import MoE
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""
 
-BUCKET_PARAMETERS = 40e6
-"""Parameters per gradient bucket (Megatron-Core's default bucket size)."""
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40e6, 1e6
+"""Parameters per gradient bucket, and of software whose buckets grow with the data-parallel ranks
+so many for each, if that is more (Megatron-Core's defaults)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,9 @@ def _state_channels(
     sharded = np.where(zero >= 1, 1.0, 0.0)
     weights = parameters * ctx.element_bytes
     gradients = parameters * ctx.software.gradient_bytes
-    buckets = np.ceil(parameters / BUCKET_PARAMETERS)
+    ranks = ctx.software.buckets_grow * shards * layout.dp_replicate
+    size = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)
+    buckets = np.ceil(parameters / size)
     calls = np.where(zero == 3, num_layers(ctx.model) / layout.pp, buckets)
     # without ZeRO gradients are reduced whole over shard and replicate groups alike
     own = gradients / np.where(zero >= 1, shards, 1)

@@ -219,6 +219,15 @@ def test_gradients_go_in_buckets_of_forty_million() -> None:
     assert latency(layout, "shard", 100e6) == 3 * 2 * (4 - 1)
 
 
+def test_buckets_of_some_software_grow_with_the_ranks() -> None:
+    """A million parameters for each of 64 ranks: two buckets of 100 million, not three."""
+    ctx = context(software=software(buckets_grow=True))
+    layout = Layout(dp_shard=64, num_microbatches=5)
+    for found, buckets in ((ctx, 2), (context(), 3)):
+        parts = channels(found, layout, Parameters(100e6, 0.0))["reduce"].parts
+        assert parts[0].calls == buckets
+
+
 def test_zero_3_goes_layer_by_layer() -> None:
     layout = Layout(dp_shard=4, pp=2, num_microbatches=5, zero_stage=3)
     assert latency(layout, "shard") == 5 * (LAYERS / 2) * 3 * (4 - 1)
