@@ -181,6 +181,9 @@ def _state_channels(
     ranks = ctx.software.buckets_grow * shards * layout.dp_replicate
     size = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)
     buckets = np.ceil(parameters / size)
+    # each rank sends its part of the weights to the others, one after another
+    sent = sharded * (1 - whole) * ctx.software.broadcasts_weights
+    gathered = sharded - sent
     calls = np.where(zero == 3, num_layers(ctx.model) / layout.pp, buckets)
     # without ZeRO gradients are reduced whole over shard and replicate groups alike
     own = gradients / np.where(zero >= 1, shards, 1)
@@ -190,7 +193,11 @@ def _state_channels(
     )
     return {
         f"{prefix}gather_forward": Channel(
-            group, (Part("gather", sharded * calls, sharded * weights),)
+            group,
+            (
+                Part("gather", gathered * calls, gathered * weights),
+                Part("broadcast", sent * shards, sent * weights),
+            ),
         ),
         f"{prefix}gather_backward": Channel(
             group, (Part("gather", whole * calls, whole * weights),)

@@ -73,6 +73,8 @@ class Software(Strict):
     gradient_bytes: Bytes
     # Held per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
     logits_bytes: Bytes
+    # Whether with ZeRO-1 and 2 each rank broadcasts its updated weights, or all are gathered.
+    broadcasts_weights: bool = False
     # Whether buckets of gradients hold more parameters the more ranks share them.
     buckets_grow: bool = False
     # A weight's gradient before it is added to those held, per parameter; null: made in place.

@@ -228,6 +228,15 @@ def test_buckets_of_some_software_grow_with_the_ranks() -> None:
         assert parts[0].calls == buckets
 
 
+def test_weights_are_broadcast_rank_by_rank_where_software_does_so() -> None:
+    """Four ranks send a fourth each: four calls for all weights of 2 bytes; ZeRO-3 gathers them."""
+    ctx = context(software=software(broadcasts_weights=True))
+    for zero_stage, kinds in ((1, {"broadcast": (4, 200e6)}), (3, {"gather": (LAYERS, 200e6)})):
+        layout = Layout(dp_shard=4, num_microbatches=5, zero_stage=zero_stage)
+        parts = channels(ctx, layout, Parameters(100e6, 0.0))["gather_forward"].parts
+        assert {p.kind: (p.calls, p.num_bytes) for p in parts if p.calls} == kinds
+
+
 def test_zero_3_goes_layer_by_layer() -> None:
     layout = Layout(dp_shard=4, pp=2, num_microbatches=5, zero_stage=3)
     assert latency(layout, "shard") == 5 * (LAYERS / 2) * 3 * (4 - 1)
