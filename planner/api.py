@@ -108,6 +108,15 @@ def _verify(found: Plan, path: str) -> None:
         layout = given_layout(CostContext.of(scenario), found.layout, f"{path}: layout")
     except IllegalLayoutError as error:
         raise InputError(f"the layout is not legal: {error}", path=path, key="layout") from None
+    for key, value in found.layout.items():
+        if isinstance(value, str) and not isinstance(getattr(layout, key), str):
+            raise InputError(
+                "text where a number is expected",
+                path=path,
+                key=f"layout.{key}",
+                value=value,
+                allowed="the value without quotes",
+            )
     degrees: dict[str, int] = {}
     for atom, factor in found.rank_order or ():
         degrees[atom] = degrees.get(atom, 1) * factor

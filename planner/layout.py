@@ -21,8 +21,8 @@ RECOMPUTE = (
 )  # fmt: skip
 """Recompute kinds: nothing; the attention core; every operator but matmul outputs' halves
 (torchtitan's per-operator checkpointing); every second layer whole; every layer whole; and by
-module: latent attention's up-projections, activation functions, these and the norms, the whole
-feed-forward part of layers with experts, its exchanges included."""
+module: latent attention's up-projections, activation functions, these and the norms, routed
+experts with the exchanges to and from them."""
 
 CP_KINDS = ("ring", "all_gather", "a2a")
 

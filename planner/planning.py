@@ -277,11 +277,16 @@ def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
     inner, *outer = ctx.topology.tier_names
     ep = plan_.groups.get("ep")
     if ep is not None and any(ep.split[tier] > 1 for tier in outer):
-        most = round(ep.split[inner])
+        most, width = round(ep.split[inner]), ctx.topology.widths[0]
+        remedy = (
+            f"search: {{ep: [...]}} with at most {width} keeps them inside"
+            if ep.members > width
+            else "another rank order, or a smaller ep, can keep them inside"
+        )
         found.append(
             f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
             f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
-            f"search: {{ep: [...]}} with at most {ctx.topology.widths[0]} keeps them inside"
+            f"{remedy}"
         )
     if plan_.memory is not None and plan_.memory.verdict == "fragile":
         found.append(

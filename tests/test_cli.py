@@ -286,6 +286,15 @@ def test_unknown_target(plan_file, tmp_path):
     assert "did you mean 'megatron'" in said
 
 
+def test_a_layout_written_as_text_is_refused(plan_file, tmp_path):
+    document = json.loads(plan_file.read_text("utf-8"))
+    document["layout"]["tp"] = str(document["layout"]["tp"])
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(document), "utf-8")
+    said = fails(run("export", edited, "--target", "megatron", "--out", tmp_path / "out"))
+    assert "layout.tp" in said and "without quotes" in said
+
+
 # ---------------------------------------------------------------- list, schema
 
 
@@ -296,6 +305,15 @@ def test_list(kind):
     text = run("list", kind).stdout
     names = [item["name"] for item in json.loads(run("list", kind, "--json").stdout)[kind]]
     assert names and all(name in text for name in names)
+
+
+def test_list_models_gives_experts_and_parameters():
+    found = {
+        item["name"]: item for item in json.loads(run("list", "models", "--json").stdout)["models"]
+    }
+    assert found["mixtral-8x7b"]["parameters"] == "46.70 billion"
+    assert found["mixtral-8x7b"]["experts"] == "8, 2 chosen"
+    assert found["llama3-8b"]["experts"] == "·"
 
 
 @pytest.mark.parametrize("kind", ["scenario", "topology", "model"])

@@ -72,4 +72,4 @@ def test_experts_of_deepseek_v3_live_inside_a_rack() -> None:
     assert list(best.groups["ep"].tiers) == ["nvlink"]
     intensity = {name: group.intensity or 0.0 for name, group in best.groups.items()}
     assert min(intensity, key=lambda name: intensity[name]) == "ep"
-    assert best.step_seconds == pytest.approx(12.1, rel=0.01)
+    assert best.step_seconds == pytest.approx(12.0, rel=0.01)

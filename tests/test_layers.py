@@ -53,7 +53,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "search": (
         ("placement",),
         ("protocol", "bounds", "assign", "rules", "room"),
-        ("rows", "robust", "enumerate", "given"),
+        ("legality", "rows", "robust", "enumerate"),
+        ("given",),
         ("problem",),
         ("optimize", "certify", "relax", "swaps"),
     ),

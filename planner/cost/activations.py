@@ -24,9 +24,9 @@ KEPT_SHARES: Mapping[str, np.ndarray] = {
     "mlp": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
     "activation": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0]),
     "scores": np.array([1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "shared": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 0.0]),
-    "experts": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 0.0]),
-    "expert_activation": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]),
+    "shared": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
+    "experts": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 1.0, 1.0, 0.0]),
+    "expert_activation": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]),
 }
 """Share of each part of a layer that is kept, by RECOMPUTE (columns); `operators` keeps every
 second matmul's output and attention's, and the input of both blocks."""

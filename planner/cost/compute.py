@@ -1,8 +1,7 @@
 """Seconds of one decoder layer and the LM head on one rank.
 
-Everything here depends on few keys of a layout (tp, cp, mbs, sp and, with experts, ep, etp), so
-tables compute it on the unique keys and gather (`on_unique`). All functions take ints or int arrays
-of one shape.
+Everything here depends on few keys of a layout (tp, cp, mbs, sp, cp_kind), so tables compute it on
+the unique keys and gather (`on_unique`). All functions take ints or int arrays of one shape.
 """
 
 from __future__ import annotations
@@ -249,6 +248,7 @@ def attention_seconds(
     moved = SCORE_BYTES.get(ctx.attention_backend)
     if moved is None:
         return kernel(1.0, coefficients.forward, 1), kernel(2.5, coefficients.backward, 1)
+    flops = flops / ctx.attended_share  # windows are masked, not left out
     scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
     dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
     return (

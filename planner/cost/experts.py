@@ -39,11 +39,13 @@ def imbalance(ctx: CostContext, moe: MoE, ep: Numeric) -> Numeric:
     """Rows of the fullest rank's experts over the mean rank's.
 
     With a coefficient of variation c of the tokens of an expert, the load of the n = E/ep on a rank
-    varies by c/√n, and the greatest of ep such loads lies near 1 + c/√n·√(2·ln ep).
+    varies by c/√n, and the greatest of ep such loads lies near 1 + c/√n·√(2·ln ep); a rank cannot
+    have more than all, ep times the mean.
     """
     variation = ctx.training.expert_load_variation
     per_rank = np.maximum(moe.num_experts / ep, 1.0)
-    return 1.0 + variation / np.sqrt(per_rank) * np.sqrt(2.0 * np.log(ep))
+    greatest = 1.0 + variation / np.sqrt(per_rank) * np.sqrt(2.0 * np.log(ep))
+    return np.minimum(greatest, ep)
 
 
 ROUTER_BYTES = 24.0

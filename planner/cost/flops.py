@@ -83,7 +83,7 @@ def executed_flops(ctx: CostContext, layout: LayoutLike) -> Numeric:
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     matmuls = layers * (3.0 + recomputed_matmuls(ctx, layout))
     if ctx.attention_backend in SCORE_WRITING_BACKENDS:
-        cores = 2.0 * attention * (3.0 + again[1])
+        cores = 2.0 * attention / ctx.attended_share * (3.0 + again[1])
     else:
         cores = attention * (3.5 + again[1])
     return tokens_per_step(ctx) * (matmuls + cores + 3.0 * head)

@@ -140,7 +140,11 @@ def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
     sizes = [layout.tp, layout.cp, layout.pp, shards, layout.dp_replicate]
     if ctx.model.moe is not None:
         edp = layout.tp * shards / (layout.etp * layout.ep)
-        sizes += [layout.ep, layout.etp, np.where(np.asarray(layout.ep) > 1, edp, 1)]
+        sizes += [
+            layout.ep,
+            layout.etp,
+            np.where((np.asarray(layout.ep) > 1) | (edp != shards), edp, 1),
+        ]
     return sum(1.0 * (np.asarray(size) > 1) for size in sizes)
 
 

@@ -35,7 +35,6 @@ def stage_classes(
         found.append(np.minimum(1, last))
     if leading:
         found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
-        found.append(np.minimum(np.maximum(first_chunk, leading), last))
     return np.stack(found)
 
 
@@ -132,11 +131,12 @@ def layers_in_flight(layout: LayoutLike, stage: Numeric, layers: Numeric) -> Num
 
     1F1B: min(m, pp − stage) micro-batches of all its layers. Interleaved: the warm-up of
     2·(pp − stage − 1) + (vp − 1)·pp chunks and the one running, of 1/vp of its layers
-    (Narayanan et al. 2021, §2.2; Korthikanti et al. 2022, §4.2.3).
+    (Narayanan et al. 2021, §2.2; Korthikanti et al. 2022, §4.2.3). Where exchanges with experts run
+    beside another micro-batch's passes, that one is in flight too.
     """
-    m, pp, vp = layout.num_microbatches, layout.pp, layout.vp
-    plain = np.minimum(m, pp - stage)
-    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1)
+    m, pp, vp, beside = layout.num_microbatches, layout.pp, layout.vp, layout.overlap_ep
+    plain = np.minimum(m, pp - stage + beside)
+    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1 + beside)
     return layers * np.where(vp > 1, chunks / vp, plain)
 
 

@@ -220,7 +220,9 @@ def exchange_exposed(
 
     Overlapped (`overlap` ep), one micro-batch's exchanges run beside another's passes.
     """
-    share = ctx.software.coefficients.dp_overlap_fraction * layout.overlap_ep
+    # the first micro-batch's exchanges have no other to run beside
+    others = 1.0 - 1.0 / layout.num_microbatches
+    share = ctx.software.coefficients.dp_overlap_fraction * layout.overlap_ep * others
     found: list[Numeric] = []
     for kind, work in zip(kinds, works, strict=True):
         if kind.experts is None:

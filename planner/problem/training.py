@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from planner.files import Strict
 from planner.problem.hardware import AttentionBackend, Precision
@@ -34,7 +34,8 @@ class Training(Strict):
     attention: Literal["auto"] | AttentionBackend = "auto"
     # Coefficient of variation of the tokens of a layer's experts. Balanced routing has 0; what
     # real routers leave unbalanced makes a step 8 to 20 % longer than runs with forced balance.
-    expert_load_variation: Annotated[float, Ge(0)] = 0.2
+    # Among E experts of which a token chooses k it is at most √(E/k − 1).
+    expert_load_variation: Annotated[float, Ge(0), Le(16)] = 0.2
     # What of a step is captured in CUDA graphs: nothing, all but the experts, everything.
     cuda_graphs: CudaGraphs = "none"
 

@@ -46,20 +46,12 @@ def _topology(topology: Topology) -> Facts:
 
 
 def _model(model: Model) -> Facts:
-    parts = {
-        "experts": model.moe is not None,
-        "latent attention": model.mla is not None,
-        "extra prediction layers": model.mtp_layers > 0,
-        "windowed attention": model.sliding_window is not None,
-    }
-    missing = [part for part, present in parts.items() if present]
     return {
         "layers": str(model.num_layers),
         "hidden": str(model.hidden_size),
         "heads": str(model.num_attention_heads),
-        "parameters": f"not costed yet: {', '.join(missing)}"
-        if missing
-        else words(model.num_parameters),
+        "experts": f"{model.moe.num_experts}, {model.moe.top_k} chosen" if model.moe else "·",
+        "parameters": words(model.num_parameters),
     }
 
 

@@ -191,8 +191,9 @@ def _proof(plan: Plan, robust: bool) -> RenderableType | None:
     shown_seconds = plan.step_seconds_high if robust else plan.step_seconds
     if plan.status == "optimal":
         text = Text("optimal", f"bold {GOOD}")
+        ends = "has an upper end" if robust else "is"
         text.append(
-            f": nothing legal, however placed, {'has an upper end' if robust else 'is'} below "
+            f": nothing legal in the default split, however placed, {ends} below "
             f"{seconds(plan.objective_seconds, 4)}",
             "not bold default",
         )

@@ -105,7 +105,8 @@ def _overlaps_exchanges(ctx: CostContext, table: LayoutTable) -> Any:
     """Rows in which experts' exchanges can run beside another micro-batch's computation."""
     rerun = np.isin(table.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
     stages = (table.pp == 1) | (table.vp > 1)
-    return stages & ~rerun & (table.ep > 1) & (ctx.model.moe is not None)
+    several = table.num_microbatches > 1
+    return stages & several & ~rerun & (table.ep > 1) & (ctx.model.moe is not None)
 
 
 _DEFAULTS = LayoutTable.from_layouts([Layout()])
@@ -148,6 +149,9 @@ class _Growth:
         restrict: bool,
     ) -> None:
         """Cross the rows with `choices(what is known of the row)`; known has shape (rows, keys)."""
+        if not len(self.table):
+            self.present.add(_key(name))
+            return
         keys, position = np.unique(known, axis=0, return_inverse=True)
         options = [np.fromiter(choices(tuple(key.tolist())), np.int64) for key in keys]
         counts = np.array([len(option) for option in options])[position]
@@ -202,9 +206,8 @@ class _Growth:
         self.set("dp_replicate", ranks // table.dp_shard)
 
     def split_experts(self, moe: MoE) -> None:
-        """Cross with the expert-tensor degrees 1 and tp, or those asked for, and expert degrees.
+        """Cross with every expert-tensor degree that divides tp, and every expert degree.
 
-        Frameworks know these two: an unset degree is tp in Megatron, and recipes set 1.
         What no degrees and no recomputation would make fit is left out before.
         """
         t = self.table
@@ -212,8 +215,7 @@ class _Growth:
         self._drop_too_big(best)
 
         def thinner(row: Any) -> Sequence[int]:
-            wanted = self.search.etp or {1, row[0]}
-            return [d for d in sorted(wanted) if row[0] % d == 0]
+            return divisors(row[0])
 
         def wider(row: Any) -> Sequence[int]:
             tp, cp, dp_shard, etp = row
@@ -247,7 +249,11 @@ class _Growth:
             return
         self._drop_too_big(self.table)
         options = {0: kinds, 1: [none]}
-        code = 1 * accepted(self.ctx, self.search, self.table)
+        fullest = self.table
+        if "ep" in self.ctx.software.overlap:
+            beside = np.asarray(_overlaps_exchanges(self.ctx, self.table)).astype(np.int64)
+            fullest = replace(self.table, overlap_ep=beside)
+        code = 1 * accepted(self.ctx, self.search, fullest)
         self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
 
     def split_exchanges(self) -> None:

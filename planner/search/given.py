@@ -11,7 +11,7 @@ from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, OVERLAPS, RECOMPUTE, Layout
-from planner.search.rules import check
+from planner.search.legality import check
 
 INTEGERS = (
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
@@ -71,15 +71,16 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     replicate = replicate if replicate is not None else max(dp // shard, 1)
     mbs = values.get("mbs", 1)
     zero = values.get("zero_stage", 1 if 1 in software.zero_stages else max(software.zero_stages))
+    num_microbatches = max(ctx.training.global_batch_size // max(mbs * dp, 1), 1)
     layout = Layout(
         tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate,
         ep=values.get("ep", 1), etp=values.get("etp", 1), vp=values.get("vp", 1), mbs=mbs,
-        num_microbatches=max(ctx.training.global_batch_size // max(mbs * dp, 1), 1),
+        num_microbatches=num_microbatches,
         zero_stage=zero,
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
         recompute=values.get("recompute", "none"),
         cp_kind=values.get("cp_kind", software.cp_kind),
-        overlap=values.get("overlap", default_overlap(ctx, values)),
+        overlap=values.get("overlap", default_overlap(ctx, values, num_microbatches)),
         dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
         stage_layers=values.get("stage_layers"),
     )  # fmt: skip
@@ -109,12 +110,13 @@ def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
     )
 
 
-def default_overlap(ctx: CostContext, values: Mapping[str, Any]) -> str:
+def default_overlap(ctx: CostContext, values: Mapping[str, Any], num_microbatches: int) -> str:
     """What the software runs beside computation, as far as the model and layout let it."""
     excluded = set()
     stages = values.get("pp", 1) == 1 or values.get("vp", 1) > 1
     rerun = values.get("recompute", "none") in ("moe", "full")
-    if ctx.model.moe is None or values.get("ep", 1) == 1 or not stages or rerun:
+    alone = values.get("ep", 1) == 1 or num_microbatches == 1
+    if ctx.model.moe is None or alone or not stages or rerun:
         excluded.add("ep")
     return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
 
@@ -133,7 +135,7 @@ def _no_experts(layout: Layout, values: Mapping[str, Any]) -> None:
                 source="definition",
                 value=f"{key}={getattr(layout, key)}",
                 message="expert parallelism needs a model with experts",
-                nearest=(f"{key}=1",),
+                nearest=(f"{key}={getattr(Layout(), key)}",),
             )
 
 

@@ -7,14 +7,13 @@ Predicates take one layout or a table: the same rule judges both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutLike, Numeric
+from planner.errors import InputError, nearest_of
+from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
 
 Predicate = Callable[[CostContext, LayoutLike], Numeric]
@@ -152,8 +151,8 @@ EXPERTS = (
     ),
     Rule(
         "experts-fit-ranks",
-        "etp·ep divides tp·cp·dp_shard: experts live on the ranks of one pipeline stage, so at "
-        "least pp·etp·ep accelerators are needed",
+        "etp·ep divides tp·cp·dp_shard: experts live on the ranks of one pipeline stage, so "
+        "pp·lcm(tp·cp, etp·ep) accelerators are needed at least",
         MEGATRON + "; NVIDIA-NeMo/Megatron-Bridge#6054; pytorch/torchtitan#4831",
         ("ep", "etp", "tp", "cp", "dp_shard"),
         lambda ctx, x: _divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
@@ -173,6 +172,13 @@ EXPERTS = (
         lambda ctx, x: (
             (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
         ),
+    ),
+    Rule(
+        "ep-overlap-needs-microbatches",
+        "overlapping experts' exchanges needs another micro-batch to run beside",
+        "definition",
+        ("overlap", "num_microbatches"),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.num_microbatches) > 1),
     ),
     Rule(
         "ep-overlap-excludes-moe-recompute",
@@ -285,7 +291,18 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
                 lambda ctx, x: (np.asarray(x.dp_replicate) == 1) | (np.asarray(x.zero_stage) == 0),
             )
         )
-    if not software.dispatchers:
+    if software.dispatchers:
+        known = [DISPATCHERS.index(name) for name in software.dispatchers]
+        rules.append(
+            Rule(
+                "dispatcher",
+                f"the dispatcher is one of {', '.join(software.dispatchers)}",
+                where,
+                ("dispatcher", "ep"),
+                lambda ctx, x: (np.asarray(x.ep) == 1) | np.isin(x.dispatcher_index, known),
+            )
+        )
+    else:
         rules.append(
             Rule(
                 "no-expert-parallelism",
@@ -330,67 +347,6 @@ def rules_of(software: Software, experts: bool = False) -> tuple[Rule, ...]:
     of_experts = EXPERTS if experts else ()
     chosen = (known[name] for name in software.rules)
     return (*STRUCTURAL, *of_experts, *_profile_rules(software), *chosen)
-
-
-def check(ctx: CostContext, layout: Layout) -> None:
-    """Raise for the first rule a layout breaks, with the nearest values that keep it.
-
-    Raises:
-        IllegalLayoutError: a rule is broken.
-    """
-    for rule in rules_of(ctx.software, ctx.model.moe is not None):
-        if not bool(np.all(rule.holds(ctx, layout))):
-            key = rule.keys[0]
-            raise IllegalLayoutError(
-                rule=rule.id,
-                source=rule.source,
-                value=", ".join(f"{k}={getattr(layout, k)}" for k in rule.keys),
-                message=rule.sentence,
-                nearest=nearest_values(ctx, layout, rule, key),
-            )
-    if layout.stage_layers is not None and (
-        len(layout.stage_layers) != layout.pp
-        or sum(layout.stage_layers) != ctx.model.num_layers
-        or min(layout.stage_layers) < 1
-    ):
-        raise IllegalLayoutError(
-            rule="stage-layers",
-            source="NVIDIA/Megatron-LM#1304",
-            value="stage_layers=" + "+".join(map(str, layout.stage_layers)),
-            message=f"stage_layers has pp={layout.pp} positive entries that sum to "
-            f"{ctx.model.num_layers} layers",
-            nearest=(),
-        )
-
-
-MOST_TRIED = 4096
-"""Values tried for a hint, so that an absurd one is answered at once."""
-
-
-def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tuple[str, ...]:
-    """The nearest smaller and greater values of `key` that keep `rule`, others unchanged."""
-    now = getattr(layout, key)
-    if isinstance(now, bool) or not isinstance(now, int) or key == "num_microbatches":
-        return ()
-
-    def kept(value: int) -> bool:
-        return bool(np.all(rule.holds(ctx, _changed(ctx, layout, key, value))))
-
-    most = min(max(2 * now, 8), MOST_TRIED)
-    below = next((v for v in range(min(now - 1, MOST_TRIED), 0, -1) if kept(v)), None)
-    above = next((v for v in range(now + 1, most + 1) if kept(v)), None)
-    return tuple(f"{key}={v}" for v in (below, above) if v is not None)
-
-
-def _changed(ctx: CostContext, layout: Layout, key: str, value: int) -> Layout:
-    changes: dict[str, Any] = {key: value}
-    if key == "dp":
-        changes = {"dp_shard": value, "dp_replicate": 1}
-    changed = replace(layout, **changes)
-    if key not in ("dp", "mbs"):
-        return changed
-    batch = max(ctx.training.global_batch_size // (changed.mbs * changed.dp), 1)
-    return replace(changed, num_microbatches=batch)
 
 
 def rule_sentences(rules: Iterable[Rule]) -> dict[str, str]:

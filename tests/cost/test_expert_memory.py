@@ -243,6 +243,7 @@ def test_tokens_on_their_way_have_buffers() -> None:
         (Layout(dp_shard=8, ep=8), 2),  # its own, and the shards'
         (Layout(dp_shard=8, ep=4), 3),  # and replicas of experts
         (Layout(dp_shard=8), 1),
+        (Layout(tp=4, sp=True, dp_shard=2), 3),  # replicas of experts over all eight
         (Layout(tp=4, sp=True, dp_shard=2, etp=2, ep=2), 5),
     ],
 )

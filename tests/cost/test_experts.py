@@ -287,3 +287,10 @@ def test_dispatch_of_one_expert_is_an_all_to_all() -> None:
 def test_a_dense_model_has_no_experts() -> None:
     assert [kind.experts for kind in sparse_context(toy=model(moe=experts())).kinds] == [True]
     assert not any(kind.experts for kind in LOSSY["flash", "bf16"].kinds)
+
+
+def test_a_rank_cannot_have_more_than_all_tokens() -> None:
+    ctx = on_part(train={"expert_load_variation": 16.0})
+    assert ctx.model.moe is not None
+    assert imbalance(ctx, ctx.model.moe, 2) == 2.0
+    assert imbalance(ctx, ctx.model.moe, 1) == 1.0

@@ -87,7 +87,9 @@ def test_the_proof_of_a_robust_plan_is_of_upper_ends():
     inputs = {**plan.inputs, "search": {**plan.inputs["search"], "robust": True}}
     robust = replace(plan, inputs=inputs, objective_seconds=7.2, step_seconds_high=7.236)
     text = rendered(robust, 120)
-    assert "nothing legal, however placed, has an upper end below 7.200 s" in text
+    assert (
+        "nothing legal in the default split, however placed, has an upper end below 7.200 s" in text
+    )
     assert "shown is a tie, 0.50 % above it" in text
 
 

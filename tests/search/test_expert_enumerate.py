@@ -83,7 +83,7 @@ def shapes(scenario: Scenario) -> Iterator[Layout]:
         ):
             if batch % (mbs * shard * rest):
                 continue
-            for etp, ep in itertools.product(sorted({1, tp}), divisors(n)):
+            for etp, ep in itertools.product(divisors(tp), divisors(n)):
                 yield Layout(
                     tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=rest, vp=vp, mbs=mbs,
                     num_microbatches=batch // (mbs * shard * rest), zero_stage=zero, sp=sp,
@@ -122,7 +122,8 @@ def wanted(search: Search, x: Layout) -> bool:
 
 def overlaps(scenario: Scenario, x: Layout) -> set[Layout]:
     """With the software's overlaps; exchanges with or without where another micro-batch is near."""
-    beside = x.ep > 1 and (x.pp == 1 or x.vp > 1) and x.recompute not in ("moe", "full")
+    beside = x.ep > 1 and (x.pp == 1 or x.vp > 1) and x.num_microbatches > 1
+    beside = beside and x.recompute not in ("moe", "full")
     without = [axis for axis in scenario.software.overlap if axis != "ep"]
     both = [without, list(scenario.software.overlap)] if beside else [without]
     return {replace(x, overlap="+".join(names) or "none") for names in both}
@@ -135,7 +136,7 @@ def brute_force(scenario: Scenario) -> set[Layout]:
     for x in shapes(scenario):
         if not (legal(scenario, x) and wanted(scenario.search, x)):
             continue
-        fits = memory_report(ctx, x).verdict == "fits"
+        fits = all(memory_report(ctx, y).verdict == "fits" for y in overlaps(scenario, x))
         for kind in ["none"] if fits else meaningful(scenario):
             if scenario.search.recompute is None or kind in scenario.search.recompute:
                 found |= overlaps(scenario, replace(x, recompute=kind))

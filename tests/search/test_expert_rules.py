@@ -15,7 +15,8 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.layout import Layout, LayoutTable
 from planner.search.given import given_layout
-from planner.search.rules import EXPERTS, STRUCTURAL, Rule, check, nearest_values, rules_of
+from planner.search.legality import check, nearest_values
+from planner.search.rules import EXPERTS, STRUCTURAL, Rule, rules_of
 from tests.expert_scenarios import LATENT, experts, shipped_scenario
 from tests.oracles import expert_layouts
 from tests.scenarios import shipped_software, small_model, small_scenario, small_software
@@ -52,6 +53,11 @@ CASES: Mapping[str, tuple[list[Layout], list[Layout], tuple[str, ...]]] = {
     "ep-overlap-needs-virtual-stages": (
         [L(overlap="ep"), L(pp=2, vp=2, overlap="ep"), L(pp=2, overlap="dp")],
         [L(pp=2, overlap="ep"), L(pp=4, overlap="dp+ep")],
+        (),
+    ),
+    "ep-overlap-needs-microbatches": (
+        [L(overlap="ep", num_microbatches=2), L(num_microbatches=1)],
+        [L(overlap="ep", num_microbatches=1)],
         (),
     ),
     "ep-overlap-excludes-moe-recompute": (
@@ -137,7 +143,7 @@ def test_val_01_ranks_that_experts_need(pp: int, ep: int, valid: bool) -> None:
     with pytest.raises(IllegalLayoutError) as caught:
         given_layout(ctx, given_)
     assert caught.value.rule == "experts-fit-ranks"
-    assert "pp·etp·ep" in str(caught.value)
+    assert "pp·lcm(tp·cp, etp·ep)" in str(caught.value)
     # the nearest that the ranks of a stage hold
     assert f"ep={64 // pp}" in caught.value.nearest
 

@@ -14,15 +14,8 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.files import names
 from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
-from planner.search.rules import (
-    BY_SOFTWARE,
-    STRUCTURAL,
-    Rule,
-    check,
-    nearest_values,
-    rule_sentences,
-    rules_of,
-)
+from planner.search.legality import check, nearest_values
+from planner.search.rules import BY_SOFTWARE, STRUCTURAL, Rule, rule_sentences, rules_of
 from tests.scenarios import (
     shipped_software,
     small_model,

@@ -1,0 +1,74 @@
+"""Judging one layout by the rules: the first one broken, and the nearest values that keep it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.cost.context import CostContext
+from planner.errors import IllegalLayoutError
+from planner.layout import Layout
+from planner.search.rules import Rule, rules_of
+
+
+def check(ctx: CostContext, layout: Layout) -> None:
+    """Raise for the first rule a layout breaks, with the nearest values that keep it.
+
+    Raises:
+        IllegalLayoutError: a rule is broken.
+    """
+    for rule in rules_of(ctx.software, ctx.model.moe is not None):
+        if not bool(np.all(rule.holds(ctx, layout))):
+            key = rule.keys[0]
+            raise IllegalLayoutError(
+                rule=rule.id,
+                source=rule.source,
+                value=", ".join(f"{k}={getattr(layout, k)}" for k in rule.keys),
+                message=rule.sentence,
+                nearest=nearest_values(ctx, layout, rule, key),
+            )
+    if layout.stage_layers is not None and (
+        len(layout.stage_layers) != layout.pp
+        or sum(layout.stage_layers) != ctx.model.num_layers
+        or min(layout.stage_layers) < 1
+    ):
+        raise IllegalLayoutError(
+            rule="stage-layers",
+            source="NVIDIA/Megatron-LM#1304",
+            value="stage_layers=" + "+".join(map(str, layout.stage_layers)),
+            message=f"stage_layers has pp={layout.pp} positive entries that sum to "
+            f"{ctx.model.num_layers} layers",
+            nearest=(),
+        )
+
+
+MOST_TRIED = 4096
+"""Values tried for a hint, so that an absurd one is answered at once."""
+
+
+def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tuple[str, ...]:
+    """The nearest smaller and greater values of `key` that keep `rule`, others unchanged."""
+    now = getattr(layout, key)
+    if isinstance(now, bool) or not isinstance(now, int) or key == "num_microbatches":
+        return ()
+
+    def kept(value: int) -> bool:
+        return bool(np.all(rule.holds(ctx, _changed(ctx, layout, key, value))))
+
+    most = min(max(2 * now, 8), MOST_TRIED)
+    below = next((v for v in range(min(now - 1, MOST_TRIED), 0, -1) if kept(v)), None)
+    above = next((v for v in range(now + 1, most + 1) if kept(v)), None)
+    return tuple(f"{key}={v}" for v in (below, above) if v is not None)
+
+
+def _changed(ctx: CostContext, layout: Layout, key: str, value: int) -> Layout:
+    changes: dict[str, Any] = {key: value}
+    if key == "dp":
+        changes = {"dp_shard": value, "dp_replicate": 1}
+    changed = replace(layout, **changes)
+    if key not in ("dp", "mbs"):
+        return changed
+    batch = max(ctx.training.global_batch_size // (changed.mbs * changed.dp), 1)
+    return replace(changed, num_microbatches=batch)
