@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
-from planner.cost.step import evaluate, shape_costs, step_time
-from planner.cost.traffic import channel_costs
+from planner.cost.step import StepTime, evaluate, shape_costs, step_time
+from planner.cost.traffic import channel_costs, occurrences
 from planner.layout import (
     CP_KINDS,
     DENSE_GRID,
@@ -27,6 +28,7 @@ from planner.layout import (
     RECOMPUTE,
     Grid,
     Layout,
+    LayoutTable,
 )
 from tests.scenarios import LOSSY
 
@@ -87,6 +89,23 @@ def innermost_splits(layout: Layout, num_tiers: int = 2) -> dict[str, list[float
     """Splits of a layout that lives in the innermost tier alone."""
     outside = [1.0] * (num_tiers - 1)
     return {name: [float(size), *outside] for name, size in group_sizes(layout).items()}
+
+
+def moved(ctx: CostContext, layout: Layout, group: str) -> float:
+    """Bytes a rank's links carry for a group in a step, all members in one domain."""
+    traffic = shape_costs(ctx, layout).traffic
+    costs = channel_costs(ctx, traffic, innermost_splits(layout))
+    times = occurrences(ctx, layout)
+    return sum(
+        float(times[name] * costs[name].busy_seconds[0])
+        for name, channel in traffic.items()
+        if channel.group == group
+    )
+
+
+def ring(members: int) -> float:
+    """The share of a message that a rank of a ring sends or receives."""
+    return (members - 1) / members
 
 
 # ---------------------------------------------------------------- step
@@ -254,3 +273,25 @@ def placed_expert_layouts(
     """The same with splits, of layouts whose two grids nest."""
     layout = draw(expert_layouts(num_layers).filter(nests))
     return _placed(draw, layout, EXPERT_GRID, num_tiers)
+
+
+# ---------------------------------------------------------------- one formula
+
+
+def assert_table_equals_numbers(ctx: CostContext, rows: Sequence[Any], grid: Grid) -> None:
+    """Every term of the step, of a table of (layout, splits) and of its rows one by one."""
+    table = LayoutTable.from_layouts([layout for layout, _ in rows])
+    splits = {
+        group: [np.array(tier) for tier in zip(*(split[group] for _, split in rows), strict=True)]
+        for group in grid.groups
+    }
+    found = evaluate(ctx, table, splits)
+    for i, (layout, split) in enumerate(rows):
+        one = evaluate(ctx, layout, split)
+        for term in (*(field.name for field in fields(StepTime)), "total"):
+            column = np.asarray(getattr(found, term))
+            assert column.dtype == np.float64 and column.shape == (len(rows),), term
+            # imbalance is a difference of sums of the step's size
+            tolerance = 1e-12 * float(one.total) if term == "stage_imbalance" else 0.0
+            scalar = float(getattr(one, term))
+            assert column[i] == pytest.approx(scalar, rel=1e-12, abs=tolerance), term

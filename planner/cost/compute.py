@@ -174,11 +174,18 @@ EMBEDDING_PASSES = 7.0
 
 
 def gemm(
-    ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, output_bytes: float, main: bool = True
+    ctx: CostContext,
+    m: Numeric,
+    n: Numeric,
+    k: Numeric,
+    output_bytes: float,
+    main: bool = True,
+    num_groups: Numeric = 1,
 ) -> Numeric:
     """Seconds of a matmul: a main one, in the declared precision, or one that stays in 16 bits."""
     return gemm_seconds(
         m, n, k,
+        num_groups=num_groups,
         peak_flops=ctx.sustained_flops if main else ctx.sustained_16_flops,
         coefficients=ctx.gemm if main else ctx.gemm_16,
         num_multiprocessors=ctx.accelerator.num_multiprocessors,

@@ -13,7 +13,6 @@ import numpy as np
 
 from planner.cost.compute import cast_seconds, gemm, stream
 from planner.cost.context import CostContext
-from planner.cost.kernels import grouped_gemm_seconds
 from planner.cost.layers import mlp_matmuls
 from planner.layout import DISPATCHERS, LayoutLike, Numeric
 from planner.problem.model import MoE
@@ -108,16 +107,7 @@ def _grouped(
     rows, depth = np.maximum(m, 1.0), np.maximum(k, 1.0)
     if not ctx.software.groups_matmuls:
         return groups * gemm(ctx, rows, n, depth, output_bytes)
-    return grouped_gemm_seconds(
-        groups, rows, n, depth,
-        peak_flops=ctx.sustained_flops,
-        coefficients=ctx.gemm,
-        num_multiprocessors=ctx.accelerator.num_multiprocessors,
-        hbm_bytes_per_second=ctx.accelerator.hbm_bytes_per_second,
-        hbm_efficiency=ctx.accelerator.hbm_efficiency,
-        input_bytes=ctx.matmul_bytes,
-        output_bytes=output_bytes,
-    )  # fmt: skip
+    return gemm(ctx, rows, n, depth, output_bytes, num_groups=groups)
 
 
 KERNELS_PER_EXPERT_FORWARD, KERNELS_PER_EXPERT_BACKWARD = 6.0, 11.0

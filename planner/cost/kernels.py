@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["GemmParameters", "flash_seconds", "gemm_seconds", "grouped_gemm_seconds"]
+__all__ = ["GemmParameters", "flash_seconds", "gemm_seconds"]
 
 
 class GemmParameters(Protocol):
@@ -33,66 +33,7 @@ def gemm_seconds(
     n: ArrayLike,
     k: ArrayLike,
     *,
-    peak_flops: ArrayLike,
-    coefficients: GemmParameters,
-    num_multiprocessors: ArrayLike,
-    hbm_bytes_per_second: ArrayLike,
-    hbm_efficiency: ArrayLike,
-    input_bytes: ArrayLike,
-    output_bytes: ArrayLike,
-) -> NDArray[np.float64] | Any:
-    """Seconds of one (m × k)·(k × n) product; numbers or arrays that broadcast, each >= 1.
-
-    ::
-
-        seconds = overhead + (compute³ + hbm³)^⅓
-        compute = 2·m·n·k / (peak · efficiency · ramp · wave)
-        ramp    = k / (k + k_half)
-        wave    = m·n / (tiles·tile_m·tile_n) · sqrt(tiles / slots)
-        tiles   = ceil(m/tile_m) · ceil(n/tile_n)
-        slots   = num_multiprocessors · ceil(tiles / num_multiprocessors)
-        hbm     = (input_bytes·(m·k + k·n) + output_bytes·m·n) / (bandwidth · hbm_efficiency)
-
-    `wave` holds two losses: tiles that stick out of the product, and multiprocessors idle in the
-    last wave. A library bound to one tile would lose all of tiles/slots; one that chooses among
-    tiles and splits k loses less. The square root fits best: mean held-out error over seven
-    parts, BF16 / FP8 / NVFP4, 5.9 / 6.8 / 6.6 %, against 6.2 / 7.2 / 6.6 % with the whole of
-    tiles/slots and 6.1 / 7.4 / 7.5 % with none of it. The fitted tile is therefore a granularity,
-    not the tile of one kernel.
-
-    Compute and HBM traffic hide each other only in part where both are long. With their plain
-    maximum, and coefficients fitted to it, the error held out is 6.5 % for 6.4 % (mean of MAPE
-    over parts and types); that of experts of 128 to 512 rows is 11 / 16 / 17 / 15 % for
-    5 / 8 / 13 / 10 % (median, BF16 on H100 / H200 / B200 / GB200, the same coefficients).
-
-    Seconds never fall with m, n or k, nor rise with the peak or the
-    bandwidth.
-
-    `input_bytes` and `output_bytes` are bytes per element, scales included (FP4 with a scale for
-    each 16: 0.5625). The time to quantise the inputs is not part of this function.
-
-    Source: form after NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave
-    quantisation); k ramp, square root and all coefficients fitted to the measured GEMM latencies
-    of aiconfigurator-core 0.12.0 (Apache-2.0), forward kernels with m, n, k >= 512.
-    """
-    return grouped_gemm_seconds(
-        1, m, n, k,
-        peak_flops=peak_flops,
-        coefficients=coefficients,
-        num_multiprocessors=num_multiprocessors,
-        hbm_bytes_per_second=hbm_bytes_per_second,
-        hbm_efficiency=hbm_efficiency,
-        input_bytes=input_bytes,
-        output_bytes=output_bytes,
-    )  # fmt: skip
-
-
-def grouped_gemm_seconds(
-    num_groups: ArrayLike,
-    m: ArrayLike,
-    n: ArrayLike,
-    k: ArrayLike,
-    *,
+    num_groups: ArrayLike = 1,
     peak_flops: ArrayLike,
     coefficients: GemmParameters,
     num_multiprocessors: ArrayLike,
@@ -108,20 +49,39 @@ def grouped_gemm_seconds(
 
         seconds = overhead + (compute³ + hbm³)^⅓
         compute = num_groups·2·m·n·k / (peak · efficiency · ramp · wave)
+        ramp    = k / (k + k_half)
         wave    = num_groups·m·n / (tiles·tile_m·tile_n) · sqrt(tiles / slots)
         tiles   = num_groups · ceil(m/tile_m) · ceil(n/tile_n)
+        slots   = num_multiprocessors · ceil(tiles / num_multiprocessors)
         hbm     = num_groups · (input_bytes·(m·k + k·n) + output_bytes·m·n)
                   / (bandwidth · hbm_efficiency)
 
-    with ramp and slots of `gemm_seconds`, which is this with one group. Many groups of few rows
-    are slow for what they stick out of their tiles and for each reading weights of its own, not
-    for their launches. Seconds never fall with num_groups, m, n or k.
+    `wave` holds two losses: tiles that stick out of the product, and multiprocessors idle in the
+    last wave. A library bound to one tile would lose all of tiles/slots; one that chooses among
+    tiles and splits k loses less. The square root fits best: mean held-out error over seven
+    parts, BF16 / FP8 / NVFP4, 5.9 / 6.8 / 6.6 %, against 6.2 / 7.2 / 6.6 % with the whole of
+    tiles/slots and 6.1 / 7.4 / 7.5 % with none of it. The fitted tile is therefore a granularity,
+    not the tile of one kernel.
 
-    Source: one persistent launch over all experts as in CUTLASS's grouped GEMM (NVIDIA CUTLASS,
-    example 24) and MegaBlocks (arXiv 2211.15841), in the form of `gemm_seconds`. Nothing is fitted
-    to experts: whole layers of them in aiconfigurator-core 0.12.0, forward, even routing, are
-    predicted with a median error of 5 to 11 % (BF16, FP8, H100 to GB300), against 24 to 121 % with
-    a launch for each expert (docs/kernels.md).
+    Compute and HBM traffic hide each other only in part where both are long. With their plain
+    maximum, and coefficients fitted to it, the error held out is 6.5 % for 6.4 % (mean of MAPE
+    over parts and types); that of experts of 128 to 512 rows is 11 / 16 / 17 / 15 % for
+    5 / 8 / 13 / 10 % (median, BF16 on H100 / H200 / B200 / GB200, the same coefficients).
+
+    Many groups of few rows are slow for what they stick out of their tiles and for each reading
+    weights of its own, not for their launches. Seconds never fall with num_groups, m, n or k, nor
+    rise with the peak or the bandwidth.
+
+    `input_bytes` and `output_bytes` are bytes per element, scales included (FP4 with a scale for
+    each 16: 0.5625). The time to quantise the inputs is not part of this function.
+
+    Source: form after NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave
+    quantisation); k ramp, square root and all coefficients fitted to the measured GEMM latencies
+    of aiconfigurator-core 0.12.0 (Apache-2.0), forward kernels with m, n, k >= 512. Groups: one
+    persistent launch over all experts as in CUTLASS's grouped GEMM (NVIDIA CUTLASS, example 24)
+    and MegaBlocks (arXiv 2211.15841). Nothing is fitted to experts: whole layers of them, forward,
+    even routing, are predicted with a median error of 5 to 11 % (BF16, FP8, H100 to GB300), against
+    24 to 121 % with a launch for each expert (docs/kernels.md).
     """
     groups, rows, columns, depth = (
         np.asarray(size, dtype=np.float64) for size in (num_groups, m, n, k)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import attention_backend
-from planner.cost.kernels import flash_seconds, gemm_seconds, grouped_gemm_seconds
+from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.evidence import package
 from planner.evidence.metrics import TimeErrors
 from planner.files import load
@@ -221,12 +221,13 @@ def _experts_of(part: Accelerator, precision: Precision, table: Columns) -> dict
     moved = experts * rows * (h * (2 + bytes_per_input) + inner * (4 + bytes_per_input) + 2 * h)
     moved = moved + 4.0 * table["num_tokens"] * h
     beside = moved / hbm + EXPERT_STARTS * part.gemm["bf16"].overhead_seconds
-    together = grouped_gemm_seconds(experts, rows, 2 * inner, h, **kw) + grouped_gemm_seconds(
-        experts, rows, h, inner, **kw
-    )
-    apart = experts * (gemm_seconds(rows, 2 * inner, h, **kw) + gemm_seconds(rows, h, inner, **kw))
+
+    def products(num_groups: Any) -> Any:
+        up = gemm_seconds(rows, 2 * inner, h, num_groups=num_groups, **kw)
+        return up + gemm_seconds(rows, h, inner, num_groups=num_groups, **kw)
+
     measured = table["seconds"]
     return {
-        "one launch": _errors(together + beside, measured),
-        "a launch each": _errors(apart + beside, measured),
+        "one launch": _errors(products(experts) + beside, measured),
+        "a launch each": _errors(experts * products(1) + beside, measured),
     }

@@ -21,7 +21,7 @@ from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
 from planner.search.room import accepted, in_blocks
-from planner.search.rules import Rule, rules_of
+from planner.search.rules import Rule, can_overlap_exchanges, rules_of
 
 Ints = NDArray[np.int64]
 
@@ -99,14 +99,6 @@ def _recomputes(ctx: CostContext) -> list[str]:
     modules = {"mla_up_proj": ctx.model.mla, "act": ctx.model.moe, "act_norm": ctx.model.moe}
     modules["moe"] = ctx.model.moe
     return [name for name in ctx.software.recompute if modules.get(name, True) is not None]
-
-
-def _overlaps_exchanges(ctx: CostContext, table: LayoutTable) -> Any:
-    """Rows in which experts' exchanges can run beside another micro-batch's computation."""
-    rerun = np.isin(table.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
-    stages = (table.pp == 1) | (table.vp > 1)
-    several = table.num_microbatches > 1
-    return stages & several & ~rerun & (table.ep > 1) & (ctx.model.moe is not None)
 
 
 _DEFAULTS = LayoutTable.from_layouts([Layout()])
@@ -251,14 +243,14 @@ class _Growth:
         options = {0: kinds, 1: [none]}
         fullest = self.table
         if "ep" in self.ctx.software.overlap:
-            beside = np.asarray(_overlaps_exchanges(self.ctx, self.table)).astype(np.int64)
+            beside = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
             fullest = replace(self.table, overlap_ep=beside)
         code = 1 * accepted(self.ctx, self.search, fullest)
         self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
 
     def split_exchanges(self) -> None:
         """Cross with running experts' exchanges beside another micro-batch, where that can be."""
-        able = np.asarray(_overlaps_exchanges(self.ctx, self.table)).astype(np.int64)
+        able = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
         if len(self.table):
             self._cross("overlap_ep", lambda row: (0, 1) if row[0] else (0,), able[:, None], False)
         self.present.add("overlap_ep")

@@ -12,6 +12,7 @@ from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, OVERLAPS, RECOMPUTE, Layout
 from planner.search.legality import check
+from planner.search.rules import can_overlap_exchanges
 
 INTEGERS = (
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
@@ -80,10 +81,12 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
         recompute=values.get("recompute", "none"),
         cp_kind=values.get("cp_kind", software.cp_kind),
-        overlap=values.get("overlap", default_overlap(ctx, values, num_microbatches)),
+        overlap=values.get("overlap", "none"),
         dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
         stage_layers=values.get("stage_layers"),
     )  # fmt: skip
+    if "overlap" not in values:
+        layout = replace(layout, overlap=default_overlap(ctx, layout))
     if ctx.model.moe is None:
         _no_experts(layout, values)
     check(ctx, layout)
@@ -110,14 +113,9 @@ def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
     )
 
 
-def default_overlap(ctx: CostContext, values: Mapping[str, Any], num_microbatches: int) -> str:
+def default_overlap(ctx: CostContext, layout: Layout) -> str:
     """What the software runs beside computation, as far as the model and layout let it."""
-    excluded = set()
-    stages = values.get("pp", 1) == 1 or values.get("vp", 1) > 1
-    rerun = values.get("recompute", "none") in ("moe", "full")
-    alone = values.get("ep", 1) == 1 or num_microbatches == 1
-    if ctx.model.moe is None or alone or not stages or rerun:
-        excluded.add("ep")
+    excluded = () if can_overlap_exchanges(ctx, layout) else ("ep",)
     return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
 from planner.cost.prices import Price
-from planner.cost.step import evaluate, shape_costs, step_time
+from planner.cost.step import ShapeCosts, evaluate, shape_costs, step_time
 from planner.cost.traffic import Splits, channel_costs, joined, occurrences
 from planner.layout import DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
 from planner.problem.model import Model
@@ -71,7 +71,7 @@ class LayoutProblem:
 
     def lower_bounds(self) -> FloatArray:
         """The step at each component's least over the group's own splits, shape (num_shapes)."""
-        return self._in_blocks(np.arange(self.num_shapes), lambda part: self._bound(part, None))
+        return self._in_blocks(np.arange(self.num_shapes), lambda part: self._bounds(part, [None]))
 
     def tighter_bounds(self, shapes: IntArray) -> FloatArray:
         """The least, over what tp takes of the innermost domain, of the step at minima given that.
@@ -87,13 +87,19 @@ class LayoutProblem:
     def _tighter(self, shapes: IntArray) -> FloatArray:
         tp = self.table.tp[shapes]
         inside = [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
-        bounds = [self._bound(shapes, a) for a in inside]
-        return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
+        return self._bounds(shapes, inside)
 
-    def _bound(self, shapes: IntArray, tp_inside: int | None) -> FloatArray:
-        """The bound of the shapes, or that of placements with so much of tp innermost."""
+    def _bounds(self, shapes: IntArray, tps_inside: Sequence[int | None]) -> FloatArray:
+        """The least bound of the shapes over how much of tp is innermost, None for any."""
         table = self.table.take(shapes)
         shape = shape_costs(self.ctx, table)
+        bounds = [self._bound(shapes, table, shape, inside) for inside in tps_inside]
+        return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
+
+    def _bound(
+        self, shapes: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
+    ) -> FloatArray:
+        """The bound of the shapes, or that of placements with so much of tp innermost."""
         degrees, width = self.degrees[shapes], self.widths[0]
         possible = np.ones(len(shapes), dtype=bool)
         groups = self.groups(0)

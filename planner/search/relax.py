@@ -74,16 +74,11 @@ def relaxations(scenario: Scenario) -> Iterator[dict[str, Any]]:
 def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     ctx = CostContext.of(scenario)
     table, _ = layouts(ctx, scenario.search)
-    if not len(table):
+    fitting = table.take(accepted(ctx, scenario.search, table))
+    if not _placeable(LayoutProblem(ctx, fitting), scenario.search.orders):
         return None
-    _, peak = memory.worst_stage(ctx, table)
-    fits = accepted(ctx, scenario.search, table)
-    if not _placeable(LayoutProblem(ctx, table.take(fits)), scenario.search.orders):
-        return None
-    return {
-        "layouts_that_fit": int(np.count_nonzero(fits)),
-        "peak_bytes": float(peak[fits].min()),
-    }
+    _, peak = memory.worst_stage(ctx, fitting)
+    return {"layouts_that_fit": len(fitting), "peak_bytes": float(peak.min())}
 
 
 def _placeable(problem: LayoutProblem, orders: str) -> bool:

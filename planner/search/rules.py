@@ -132,6 +132,25 @@ STRUCTURAL = (
     ),
 )
 
+
+def _alternates_chunks(x: LayoutLike) -> Numeric:
+    return (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
+
+
+def _has_another_microbatch(x: LayoutLike) -> Numeric:
+    return np.asarray(x.num_microbatches) > 1
+
+
+def _runs_experts_once(x: LayoutLike) -> Numeric:
+    return ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+
+
+def can_overlap_exchanges(ctx: CostContext, x: LayoutLike) -> Numeric:
+    """Whether experts' exchanges travel and the rules let them run beside another micro-batch."""
+    travel = (np.asarray(x.ep) > 1) & (ctx.model.moe is not None)
+    return travel & _alternates_chunks(x) & _has_another_microbatch(x) & _runs_experts_once(x)
+
+
 EXPERTS = (
     Rule(
         "ep-divides-experts",
@@ -169,26 +188,21 @@ EXPERTS = (
         "overlapping experts' exchanges with pp > 1 needs virtual stages",
         "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
         ("overlap", "vp", "pp"),
-        lambda ctx, x: (
-            (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
-        ),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | _alternates_chunks(x),
     ),
     Rule(
         "ep-overlap-needs-microbatches",
         "overlapping experts' exchanges needs another micro-batch to run beside",
         "definition",
         ("overlap", "num_microbatches"),
-        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.num_microbatches) > 1),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | _has_another_microbatch(x),
     ),
     Rule(
         "ep-overlap-excludes-moe-recompute",
         "overlapping experts' exchanges excludes running whole experts again",
         "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
         ("recompute", "overlap"),
-        lambda ctx, x: (
-            (np.asarray(x.overlap_ep) == 0)
-            | ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
-        ),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | _runs_experts_once(x),
     ),
 )
 """Rules of models with experts, under all software."""

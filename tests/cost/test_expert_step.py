@@ -17,7 +17,7 @@ from planner.cost.flops import executed_flops
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.overlap import EXCHANGE_SHARE
 from planner.cost.step import StepTime, evaluate
-from planner.layout import EXPERT_GRID, RECOMPUTE, Layout, LayoutTable
+from planner.layout import EXPERT_GRID, RECOMPUTE, Layout
 from tests.expert_scenarios import (
     EVEN,
     LATENT,
@@ -30,6 +30,7 @@ from tests.expert_scenarios import (
     sparse_software,
 )
 from tests.oracles import (
+    assert_table_equals_numbers,
     innermost_splits,
     placed_expert_layouts,
     plain_splits,
@@ -183,21 +184,7 @@ def test_uneven_routing_costs_what_runs_lose_by_it(
 @given(rows=st.lists(placed_expert_layouts(48), min_size=1, max_size=5))
 def test_table_equals_numbers(name: str, rows: list[Any]) -> None:
     ctx = shipped_context(name)
-    table = LayoutTable.from_layouts([layout for layout, _ in rows])
-    splits = {
-        group: [np.array(tier) for tier in zip(*(split[group] for _, split in rows), strict=True)]
-        for group in EXPERT_GRID.groups
-    }
-    found = evaluate(ctx, table, splits)
-    for i, (layout, split) in enumerate(rows):
-        one = evaluate(ctx, layout, split)
-        for term in (*TERMS, "total"):
-            column = np.asarray(getattr(found, term))
-            assert column.dtype == np.float64 and column.shape == (len(rows),), term
-            # imbalance is a difference of sums of the step's size
-            tolerance = 1e-12 * float(one.total) if term == "stage_imbalance" else 0.0
-            scalar = float(getattr(one, term))
-            assert column[i] == pytest.approx(scalar, rel=1e-12, abs=tolerance), term
+    assert_table_equals_numbers(ctx, rows, EXPERT_GRID)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

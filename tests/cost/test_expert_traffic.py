@@ -7,35 +7,18 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.collectives import dispatch_busy
-from planner.cost.context import CostContext
 from planner.cost.experts import imbalance
 from planner.cost.step import shape_costs
 from planner.cost.traffic import Parameters, channel_costs, channels, occurrences
 from planner.layout import Layout
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
-from tests.oracles import innermost_splits
+from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import fabric, topology, training
 
 TOKENS, LAYERS, TOP_K = 64, 8, 2
 ACTIVATION = TOKENS * 32 * 2
 COPIES = TOP_K * ACTIVATION
 EXPERT = 2 * 32 * 64  # parameters
-
-
-def moved(ctx: CostContext, layout: Layout, group: str) -> float:
-    """Bytes a rank's links carry for a group in a step, all members in one domain."""
-    traffic = shape_costs(ctx, layout).traffic
-    costs = channel_costs(ctx, traffic, innermost_splits(layout))
-    times = occurrences(ctx, layout)
-    return sum(
-        float(times[name] * costs[name].busy_seconds[0])
-        for name, channel in traffic.items()
-        if channel.group == group
-    )
-
-
-def ring(members: int) -> float:
-    return (members - 1) / members
 
 
 # ---------------------------------------------------------------- tokens

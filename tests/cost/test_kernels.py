@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.kernels import flash_seconds, gemm_seconds, grouped_gemm_seconds
+from planner.cost.kernels import flash_seconds, gemm_seconds
 
 COEFFICIENTS = SimpleNamespace(
     efficiency=0.8, k_half=100.0, tile_m=128, tile_n=64, overhead_seconds=3e-6
@@ -31,9 +31,7 @@ def seconds(m, n, k, **changes):
 
 
 def grouped(num_groups, m, n, k, **changes):
-    return grouped_gemm_seconds(
-        num_groups, m, n, k, **{"coefficients": COEFFICIENTS, **HARDWARE, **changes}
-    )
+    return seconds(m, n, k, num_groups=num_groups, **changes)
 
 
 def test_compute_bound_by_hand():

@@ -17,7 +17,7 @@ from planner.cost.pipeline import default_stage_layers
 from planner.cost.step import StepTime, evaluate, shape_costs
 from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
 from tests.cost.schedules import seconds as played_out
-from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
+from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,
     LOSSY,
@@ -207,22 +207,7 @@ def test_every_way_of_context_parallelism_is_priced() -> None:
 @given(st.lists(placed_layouts(), min_size=1, max_size=6), lossy_kinds)
 def test_table_equals_numbers(rows: list[Any], kind: tuple[str, str]) -> None:
     ctx = LOSSY[kind]
-    table = LayoutTable.from_layouts([layout for layout, _ in rows])
-    splits = {
-        name: [np.array(tier) for tier in zip(*(split[name] for _, split in rows), strict=True)]
-        for name in DENSE_GRID.groups
-    }
-    found = evaluate(ctx, table, splits)
-    for i, (layout, split) in enumerate(rows):
-        one = evaluate(ctx, layout, split)
-        for name in (*TERMS, "total"):
-            column = np.asarray(getattr(found, name))
-            assert column.dtype == np.float64, name
-            assert column.shape == (len(rows),), name
-            scalar = float(getattr(one, name))
-            # imbalance is a difference of sums of the step's size
-            tolerance = 1e-12 * float(one.total) if name == "stage_imbalance" else 0.0
-            assert column[i] == pytest.approx(scalar, rel=1e-12, abs=tolerance), name
+    assert_table_equals_numbers(ctx, rows, DENSE_GRID)
 
 
 def test_table_equals_numbers_where_integers_would_overflow() -> None:

@@ -19,29 +19,13 @@ from planner.cost.traffic import (
     price,
 )
 from planner.layout import Layout
-from tests.oracles import innermost_splits
+from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import context, fabric, model, software, topology, training
 
 TOKENS = 64  # of a micro-batch of one sequence
 ACTIVATION = TOKENS * 32 * 2
 KEYS_AND_VALUES = 2 * TOKENS * 32 * 2  # of a whole sequence
 LAYERS = 8
-
-
-def moved(ctx: CostContext, layout: Layout, group: str) -> float:
-    """Bytes a rank's links carry for a group in a step, all members in one domain."""
-    traffic = shape_costs(ctx, layout).traffic
-    costs = channel_costs(ctx, traffic, innermost_splits(layout))
-    times = occurrences(ctx, layout)
-    return sum(
-        float(times[name] * costs[name].busy_seconds[0])
-        for name, channel in traffic.items()
-        if channel.group == group
-    )
-
-
-def ring(members: int) -> float:
-    return (members - 1) / members
 
 
 # ---------------------------------------------------------------- tensor parallelism

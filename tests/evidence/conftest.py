@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from planner.evidence.published import PublishedRun, read_run
+from planner.evidence.rows import job_of
+from planner.evidence.runs import predict
 
 ROW: dict[str, Any] = {
     "id": "made-1",
@@ -76,3 +78,14 @@ def make_run() -> Callable[..., PublishedRun]:
 def line() -> Callable[..., str]:
     """Build a JSON line with some fields changed."""
     return as_line
+
+
+@pytest.fixture
+def off_by(make_run: Callable[..., PublishedRun]) -> Callable[..., PublishedRun]:
+    """Build a row measured so that the prediction is off by a given relative error."""
+
+    def make(error: float, **changes: Any) -> PublishedRun:
+        seconds = predict(job_of(make_run(**changes))).step_seconds
+        return make_run(seconds=seconds / (1 + error), **changes)
+
+    return make

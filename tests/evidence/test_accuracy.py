@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -10,20 +9,10 @@ from planner.errors import InputError
 from planner.evidence.accuracy import accuracy
 from planner.evidence.peers import PEERS, Peers, peers
 from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.rows import job_of
-from planner.evidence.runs import predict, validate_runs
+from planner.evidence.runs import validate_runs
 from planner.files import data_root, parse
 
 MakeRun = Callable[..., PublishedRun]
-
-
-@pytest.fixture
-def off_by(make_run: MakeRun) -> MakeRun:
-    def make(error: float, **changes: Any) -> PublishedRun:
-        seconds = predict(job_of(make_run(**changes))).step_seconds
-        return make_run(seconds=seconds / (1 + error), **changes)
-
-    return make
 
 
 def test_halves_and_points_are_those_of_validate(off_by: MakeRun) -> None:

@@ -21,17 +21,6 @@ WIDE = {"tp": 8, "pp": 1, "vp": 1, "dp": 2, "grad_accum": 32}
 DEEP = {"tp": 2, "pp": 4, "vp": 1, "dp": 2, "grad_accum": 32}
 
 
-@pytest.fixture
-def off_by(make_run: MakeRun) -> MakeRun:
-    """Build a row measured so that the prediction is off by a given relative error."""
-
-    def make(error: float, **changes: Any) -> PublishedRun:
-        seconds = predict(job_of(make_run(**changes))).step_seconds
-        return make_run(seconds=seconds / (1 + error), **changes)
-
-    return make
-
-
 def test_prediction_is_sane(make_run: MakeRun) -> None:
     prediction = predict(job_of(make_run()))
     assert 0.1 < prediction.step_seconds < 60
