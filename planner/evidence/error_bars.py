@@ -103,8 +103,9 @@ def calibrate_errors(
     timed = [p for p in fit if is_timed(p, min_mfu)]
     if not timed:
         raise InputError(
-            "no timed row of the fitting half can be predicted", key="FILE",
-            allowed="rows such as those of scenarios/published/measured_runs.jsonl",
+            "no timed row of the fitting half can be predicted",
+            allowed="rows such as those of scenarios/published/measured_runs.jsonl; see --quality and "
+            "--min-mfu",
         )  # fmt: skip
     peaks = [p for p in fit if p.memory_error is not None]
     errors = PredictionErrors(

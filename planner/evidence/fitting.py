@@ -178,7 +178,7 @@ def calibrate_runs(
         profiles[name] = fit_profile(rows, values_of_others(software) if afresh else None)
     if not profiles:
         raise InputError(
-            f"no software profile has {LEAST_ROWS} timed rows that can be predicted", key="FILE",
+            f"no software profile has {LEAST_ROWS} timed rows that can be predicted",
             allowed="rows such as those of scenarios/published/measured_runs.jsonl; see --half, "
             "--quality and --min-mfu",
         )  # fmt: skip

@@ -314,7 +314,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         dp_replicate=dp // dp_shard,
         ep=ep,
         etp=etp,
-        dispatcher=_dispatcher(run, software),
+        dispatcher=_dispatcher(run),
         vp=vp,
         mbs=mbs,
         num_microbatches=_num_microbatches(run, dp, mbs),
@@ -338,8 +338,8 @@ DISPATCHERS = {
 """A row's dispatcher → a layout's."""
 
 
-def _dispatcher(run: PublishedRun, software: Software) -> str:
-    """The dispatcher a row or its preset names, else the software's first."""
+def _dispatcher(run: PublishedRun) -> str:
+    """The dispatcher a row or its preset names, else all-to-all."""
     for name in ("dispatcher", "moe_flex_dispatcher_backend", "moe_token_dispatcher_type"):
         found = DISPATCHERS.get(str(_flag(run, name)).casefold())
         if found and (run.ep or 1) > 1:
