@@ -104,9 +104,9 @@ def calibrate_errors(
     if not timed:
         raise InputError(
             "no timed row of the fitting half can be predicted",
-            allowed="rows such as those of scenarios/published/measured_runs.jsonl; see --quality and "
-            "--min-mfu",
-        )  # fmt: skip
+            allowed="rows such as those of scenarios/published/measured_runs.jsonl; see "
+            "--quality and --min-mfu",
+        )
     peaks = [p for p in fit if p.memory_error is not None]
     errors = PredictionErrors(
         coverage=Figure(COVERAGE, "chosen", "assumed"),
