@@ -60,7 +60,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "evidence": (
         ("metrics", "published", "peers", "sweeps", "fabric_file", "descent", "package", "parts"),
-        ("models", "fabrics", "latencies", "operators", "part_file"),
+        ("models", "profiles", "fabrics", "latencies", "operators", "part_file"),
         ("rows",),
         ("runs", "collectives", "kernels"),
         ("suspicion", "fitting"),

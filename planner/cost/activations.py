@@ -85,7 +85,7 @@ def layer_parts(ctx: CostContext, layout: LayoutLike, experts: bool) -> dict[str
         width = (m.mla.q_lora_rank or 0) + m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
         latents = (e + b) * width
     # the gate's activation; rotation is linear and keeps nothing
-    gate = e * f * m.gated_mlp * ctx.software.keeps_every_output
+    gate = e * f * m.gated_mlp * ctx.software.eager_elementwise
     parts = {
         "input": tokens * e * h / cut,
         "always": tokens * (residual + mask + latents) / cut + mine * (4.0 * heads + gate),

@@ -266,28 +266,70 @@ def attention_seconds(
     )
 
 
+FUSED_PASSES = {
+    "residual": (3.0, 3.0),
+    "norm": (2.0, 3.0),
+    "head_norm": (2.0, 2.0),
+    "rotary": (2.0, 2.0),
+    "gated": (3.0, 5.0),
+    "ungated": (2.0, 3.0),
+}
+"""Times an element of 16 bits passes HBM in one kernel, forward and backward: of both residuals
+and norms, of queries and keys, of the activation's output."""
+
+EAGER_PASSES = {"norm": (18.0, 46.0), "rotary": (10.0, 14.0), "gated": (5.0, 9.0)}
+"""The same operator by operator, as PyTorch runs it without fused kernels; bytes of each below.
+
+norm, y = w · (x₃₂ · rsqrt(mean(x₃₂²) + ε))₁₆: to FP32 2+4, square 4+4, mean 4, product 4+4, to
+16 bits 4+2, scale 2+2. Back: scale 2+2 and, for its gradient, 4+2 and 2; from 16 bits 2+4; product
+4+4 and, for the root's, 8+4 and 4; mean 4; square (power, factor, product) 8, 8, 12; sum of both
+paths 8+4; from FP32 4+2.
+rotary, x · cos + rotate(x) · sin: negate a half 1+1, join 2+2, products 2+2 each, sum 4+2. Back:
+products 2+2 each, negate 1+1, halves with zeros around them 1+2 each, two sums 4+2 each.
+gated, silu(a) · b: 2+2, 4+2; back 4+2 for each factor, silu 4+2."""
+
+EAGER_KERNELS = {"norm": (14.0, 30.0), "rotary": (8.0, 12.0), "gated": (1.0, 2.0)}
+"""Kernels that takes beyond fused ones: of both norms, of queries and keys, of the activation."""
+
+
 def _memory_bound_seconds(
     ctx: CostContext, tokens: Numeric, ffn: Numeric, tp: Numeric, sp: Numeric
 ) -> tuple[Numeric, Numeric]:
-    """Norms, residuals, rotary embedding and activation of one layer.
+    """Norms, residuals, rotary embedding and activation of one layer, forward and backward.
 
-    The software's multiplier stands for what its kernels move beyond the fused minimum.
+    The software's multiplier stands for what its kernels move beyond the fused minimum; what runs
+    operator by operator moves what each operator does.
     """
-    model = ctx.model
-    h = model.hidden_size
+    model, software = ctx.model, ctx.software
     keys, _ = key_value_sizes(model, tp)
-    whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
     rotates = model.num_position_embeddings == 0
-    heads = 2 * (rotates + model.qk_norm) * (ctx.query_size + keys)
-    act_forward, act_backward = (3 * ffn, 5 * ffn) if model.gated_mlp else (2 * ffn, 3 * ffn)
+    whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
+    elements = {
+        "residual": whole * 2 * model.hidden_size,
+        "norm": whole * 2 * model.hidden_size,
+        "head_norm": tokens / tp * model.qk_norm * (ctx.query_size + keys),
+        "rotary": tokens / tp * rotates * (ctx.query_size + keys),
+        "gated" if model.gated_mlp else "ungated": tokens / tp * ffn,
+    }
     mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
-    forward = whole * (2 * 2 * h + 2 * (3 + mask) * h) + tokens / tp * (heads + act_forward)
-    backward = whole * (2 * 3 * h + 2 * (3 + mask) * h) + tokens / tp * (heads + act_backward)
-    multiplier = ctx.software.coefficients.memory_bound_multiplier
-    return (
-        stream(ctx, multiplier * ctx.element_bytes * forward, 6 + rotates),
-        stream(ctx, multiplier * ctx.element_bytes * backward, 8 + rotates),
-    )
+    eager = {
+        "norm": software.eager_norm,
+        "rotary": software.eager_elementwise and rotates,
+        "gated": software.eager_elementwise,
+    }
+
+    def seconds(way: int, num_kernels: float) -> Numeric:
+        fused, moved = mask * elements["residual"], 0.0
+        for part, number in elements.items():
+            if eager.get(part):
+                moved = moved + EAGER_PASSES[part][way] * number
+                num_kernels += EAGER_KERNELS[part][way]
+            else:
+                fused = fused + FUSED_PASSES[part][way] * number
+        moved = moved + software.coefficients.memory_bound_multiplier * fused
+        return stream(ctx, ctx.element_bytes * moved, num_kernels)
+
+    return seconds(0, 6 + rotates), seconds(1, 8 + rotates)
 
 
 def quantise_seconds(

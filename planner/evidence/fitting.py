@@ -245,13 +245,14 @@ class _Model:
 
     def seconds(self, values: Values) -> Floats:
         """Predicted seconds of every row."""
-        profiles = {row.job.scenario.software.name: row.job.scenario.software for row in self.rows}
+        # rows of one profile can differ in what it holds beside coefficients, such as eager norms
+        profiles = {id(row.job.scenario.software): row.job.scenario.software for row in self.rows}
         changed = {
-            name: with_coefficients(software, values, "being fitted")
-            for name, software in profiles.items()
+            key: with_coefficients(software, values, "being fitted")
+            for key, software in profiles.items()
         }
         return np.array(
-            [step_seconds(row, changed[row.job.scenario.software.name]) for row in self.rows]
+            [step_seconds(row, changed[id(row.job.scenario.software)]) for row in self.rows]
         )
 
     def ratios(self, values: Values) -> Floats:

@@ -4,7 +4,6 @@ Nothing that a source leaves open is guessed, but for the network: an unknown NI
 usual fabric. What a row says in words is read by the tables below.
 """
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -12,10 +11,11 @@ from typing import Any
 
 from planner.evidence.models import model_of
 from planner.evidence.parts import accelerator_named
+from planner.evidence.profiles import profile_of
 from planner.evidence.published import PublishedRun, UnscorableError
-from planner.files import load, names
+from planner.files import load
 from planner.layout import Layout
-from planner.problem.hardware import Accelerator, folded
+from planner.problem.hardware import Accelerator
 from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
@@ -68,9 +68,6 @@ ATTENTIONS = {
 costed. Flash attention without a version is the first one's kernels: the sources that do not name
 one are of mid-2023 (llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
 
-EAGER_NORM = "fused rmsnorm kernel off"
-"""What a row's notes say where norms run operator by operator."""
-
 OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
     "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
@@ -100,10 +97,7 @@ def job_of(run: PublishedRun) -> Job:
     num_accelerators = _known(run.n_gpus, "n_gpus")
     model = model_of(run)
     accelerator = accelerator_of(run)
-    if run.framework is None:
-        raise UnscorableError("framework unknown")
-    eager = EAGER_NORM in (run.notes or "").casefold()
-    software = (_with_eager_norms if eager else software_of)(run.framework)
+    software = profile_of(run)
     layout = layout_of(run, software)
     topology = topology_of(run, accelerator, num_accelerators)
     scenario = Scenario(
@@ -253,34 +247,7 @@ def fill_of(widths: tuple[int, ...], num_accelerators: int) -> tuple[int, ...]:
     return tuple(fill) if rest == 1 else widths
 
 
-# ---------------------------------------------------------------- software and layout
-
-
-@cache
-def _profiles() -> dict[str, Software]:
-    """Return the shipped profiles by the folded names of the frameworks they stand for."""
-    shipped = [load(name, "software", Software) for name in names("software")]
-    return {folded(name): profile for profile in shipped for name in profile.frameworks}
-
-
-@cache
-def software_of(framework: str) -> Software:
-    """Return the shipped profile whose frameworks name this one.
-
-    The whole text counts first, then the longest part of it, from its start, that ends before
-    white space or punctuation ("Megatron-LM core_r0.13 (TE)" is Megatron-LM).
-    """
-    ends = [match.start() for match in re.finditer(r"[\s(/,+]", framework)]
-    for end in [len(framework), *reversed(ends)]:
-        profile = _profiles().get(folded(framework[:end]))
-        if profile:
-            return profile
-    raise UnscorableError(f"framework '{framework}' maps to no software profile")
-
-
-@cache
-def _with_eager_norms(framework: str) -> Software:
-    return software_of(framework).replace(eager_norm=True)
+# ---------------------------------------------------------------- layout
 
 
 def layout_of(run: PublishedRun, software: Software) -> Layout:

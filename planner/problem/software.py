@@ -79,8 +79,9 @@ class Software(Strict):
     buckets_grow: bool = False
     # A weight's gradient before it is added to those held, per parameter; null: made in place.
     fresh_gradient_bytes: Bytes | None = None
-    # Whether every operator of the MLP's activation keeps its output.
-    keeps_every_output: bool = False
+    # Whether rotary embedding and the MLP's activation run operator by operator, each keeping its
+    # output but where it is linear.
+    eager_elementwise: bool = False
     # Whether norms run operator by operator, with FP32 in between.
     eager_norm: bool = False
     # Whether sequence parallelism keeps what it gathered before a matmul, not to gather it again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from tests.scenarios import (
     context,
     gemm,
     model,
+    software,
     topology,
     training,
 )
@@ -210,6 +211,48 @@ def test_gated_mlp_dropout_and_rotary_move_more() -> None:
     assert forward(gated_mlp=True) > forward()
     assert forward(dropout=True) > forward()
     assert forward(num_position_embeddings=64) < forward()  # learned ones: nothing to rotate
+
+
+def test_eager_norms_move_their_fp32_steps() -> None:
+    """36 bytes an element forward and 92 back in place of 4 and 6, at both norms; on every rank
+    the whole sequence, without sequence parallelism."""
+    for tp, sp, share in ((1, 0, 1), (4, 0, 1), (4, 1, 4)):
+        fused, eager = (
+            times(replace(slow_hbm(), software=software(eager_norm=flag)), tp=tp, sp=sp)
+            for flag in (False, True)
+        )
+        elements = 64 * 2 * 32 / share
+        for name, more in (("memory_forward", 36 - 4), ("memory_backward", 92 - 6)):
+            added = getattr(eager, name) - getattr(fused, name)
+            assert added == pytest.approx(elements * more / HBM, rel=1e-9)
+
+
+def test_eager_activations_and_rotation_move_their_steps() -> None:
+    """Gate and rotation, 16 bits: 5 and 9 for 3 and 5 passes of f, 10 and 14 for 2 and 2 of q + k;
+    an ungated activation and learned positions are one kernel anyway."""
+    gated = on_part(toy=model(gated_mlp=True), hbm_bytes_per_second=HBM)
+    plain = on_part(toy=model(num_position_embeddings=64), hbm_bytes_per_second=HBM)
+    heads, ffn = 64 * 2 * 32, 64 * 128
+    for ctx, more in ((gated, (8 * heads + 2 * ffn, 12 * heads + 4 * ffn)), (plain, (0, 0))):
+        fused, eager = (
+            times(replace(ctx, software=software(eager_elementwise=flag))) for flag in (False, True)
+        )
+        for name, passes in zip(("memory_forward", "memory_backward"), more, strict=True):
+            added = getattr(eager, name) - getattr(fused, name)
+            assert added == pytest.approx(2 * passes / HBM, rel=1e-9)
+
+
+def test_the_software_s_multiplier_is_of_fused_kernels_alone() -> None:
+    """What runs operator by operator moves what each operator does, whatever the rest takes."""
+
+    def forward(multiplier: float, **flags: bool) -> float:
+        profile = software({"memory_bound_multiplier": multiplier}, **flags)
+        return float(times(replace(gated, software=profile)).memory_forward)
+
+    gated = on_part(toy=model(gated_mlp=True), hbm_bytes_per_second=HBM)
+    residuals = 3 * 64 * 2 * 32 * 2 / HBM
+    flags = {"eager_norm": True, "eager_elementwise": True}
+    assert forward(2.0, **flags) - forward(1.0, **flags) == pytest.approx(residuals, rel=1e-9)
 
 
 def test_low_precision_is_paid_for_in_conversions() -> None:

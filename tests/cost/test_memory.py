@@ -259,9 +259,9 @@ def kept_more(ctx: CostContext, layout: Layout, **flags: bool) -> float:
 def test_eager_activations_keep_the_gate_s_output() -> None:
     """SiLU's output, f elements of 2 bytes a token; rotation by constants keeps nothing."""
     ctx = gpt("flash", gated_mlp=True, num_key_value_heads=1)
-    assert kept_more(ctx, Layout(), keeps_every_output=True) == S * 2 * 4 * H
+    assert kept_more(ctx, Layout(), eager_elementwise=True) == S * 2 * 4 * H
     ungated = gpt("flash")
-    assert kept_more(ungated, Layout(), keeps_every_output=True) == 0
+    assert kept_more(ungated, Layout(), eager_elementwise=True) == 0
 
 
 @pytest.mark.parametrize(("sp", "share"), [(False, 1), (True, 4)])
@@ -462,7 +462,7 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
 def lavish(ctx: CostContext) -> CostContext:
     """The context under software that keeps all that any keeps."""
     flags = (
-        "gathers_logits", "keeps_every_output", "eager_norm", "keeps_gathered_inputs",
+        "gathers_logits", "eager_elementwise", "eager_norm", "keeps_gathered_inputs",
         "gathers_once_in_pipelines",
     )  # fmt: skip
     fresh = Figure(4.0, "test", "assumed")

@@ -12,7 +12,6 @@ from planner.evidence.rows import (
     accelerator_of,
     fill_of,
     job_of,
-    software_of,
 )
 
 MakeRun = Callable[..., PublishedRun]
@@ -98,35 +97,6 @@ def test_part_names_ignore_case_and_punctuation(make_run: MakeRun, gpu: str) -> 
 def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
     run = make_run(gpu="H100-80G-SXM-custom", gpu_family="H100-80G")
     assert accelerator_of(run).name == "h100-sxm-80gb"
-
-
-@pytest.mark.parametrize(
-    ("framework", "profile"),
-    [
-        ("Megatron-LM", "megatron-core"),
-        ("megatron-lm core_r0.13 (TE 2.1)", "megatron-core"),
-        ("Megatron-LM 2021", "megatron-2021"),
-        ("torchtitan (some later release)", "torchtitan"),
-        ("MaxText / JAX", "jax-xla"),
-        ("NeMo/Megatron-Core", "nemo"),
-        ("Megatron-Bridge / Megatron-Core", "nemo"),
-    ],
-)
-def test_frameworks(framework: str, profile: str) -> None:
-    assert software_of(framework).name == profile
-
-
-@pytest.mark.parametrize(
-    ("notes", "eager"),
-    [
-        ("trial 1; fused RMSNorm kernel off; gradients", True),
-        ("trial 2; fused RMSNorm kernel on; gradients", False),
-        ("nothing of norms", False),
-        (None, False),
-    ],
-)
-def test_norm_kernels(make_run: MakeRun, notes: str | None, eager: bool) -> None:
-    assert job_of(make_run(notes=notes)).scenario.software.eager_norm is eager
 
 
 @pytest.mark.parametrize(
