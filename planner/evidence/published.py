@@ -35,10 +35,13 @@ class _Fields(Strict):
 
 
 class Measured(_Fields):
-    """What the source prints: whether the run ran out of memory, and its peak in 10^9 bytes."""
+    """What the source prints: whether the run ran out of memory, its peak in 10^9 bytes, and its
+    own MFU and HFU."""
 
     oom: bool
     peak_mem_gb: _Positive | None = None
+    mfu: _Positive | None = None
+    hfu: _Positive | None = None
 
 
 class Standard(_Fields):

@@ -68,6 +68,10 @@ ATTENTIONS = {
 costed. Flash attention without a version is the first one's kernels: the sources that do not name
 one are of mid-2023 (llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
 
+MOST_SELECTIVE_HFU = 1.2
+"""HFU over MFU beyond which more than attention's core ran again: whole layers make it 4/3, the
+core alone less than 1.1 (Korthikanti et al. 2022, table 5)."""
+
 OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
     "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
@@ -260,11 +264,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
     vp = 1 if pp == 1 and run.vp is None else _known(run.vp, "vp")
     if vp > 1 and pp == 1:
         raise UnscorableError("virtual stages without a pipeline")
-    if run.recompute is None:
-        raise UnscorableError("recompute unknown")
-    recompute = RECOMPUTES.get(run.recompute.casefold())
-    if recompute is None:
-        raise UnscorableError(f"recompute '{run.recompute}' not costed")
+    recompute = _recompute(run)
     if tp > 1 and run.sp is None:
         raise UnscorableError("sp unknown")
     zero_stage = _known(run.zero_stage, "zero_stage")
@@ -291,6 +291,19 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kind,
         overlap=_overlap(run, software),
     )
+
+
+def _recompute(run: PublishedRun) -> str:
+    """Return the row's recompute; where its HFU says that whole layers ran again, they did."""
+    if run.recompute is None:
+        raise UnscorableError("recompute unknown")
+    recompute = RECOMPUTES.get(run.recompute.casefold())
+    if recompute is None:
+        raise UnscorableError(f"recompute '{run.recompute}' not costed")
+    hfu, mfu = run.measured.hfu, run.measured.mfu
+    if recompute == "selective" and hfu and mfu and hfu / mfu > MOST_SELECTIVE_HFU:
+        return "full"
+    return recompute
 
 
 def _flag(run: PublishedRun, name: str) -> object:

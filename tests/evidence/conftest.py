@@ -64,10 +64,11 @@ def as_line(**changes: Any) -> str:
 
 @pytest.fixture
 def make_run() -> Callable[..., PublishedRun]:
-    """Build a row with some fields changed; `seconds` and `oom` set what was measured."""
+    """Build a row with some fields changed; `seconds`, `oom`, `printed` set what was measured."""
 
     def make(*, seconds: float | None = 2.0, oom: bool = False, **changes: Any) -> PublishedRun:
         measured = {"oom": oom, "peak_mem_gb": changes.pop("peak_mem_gb", None)}
+        measured |= changes.pop("printed", {})
         std = {"iter_time_s": seconds, "mfu_bf16peak_causal": changes.pop("mfu", 0.5)}
         return read_run(as_line(measured=measured, std=std, **changes), "made.jsonl", 1)
 

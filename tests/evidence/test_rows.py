@@ -100,6 +100,22 @@ def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "mfu", "hfu", "recompute"),
+    [
+        ("selective(core_attn)", 0.55, 0.74, "full"),  # 4/3, whatever its label says
+        ("selective(core_attn)", 0.61, 0.69, "selective"),
+        ("selective(core_attn)", 0.55, None, "selective"),
+        ("none", 0.55, 0.74, "none"),  # HFU on another convention: the label is plain
+    ],
+)
+def test_printed_hfu_says_whether_whole_layers_ran_again(
+    make_run: MakeRun, label: str, mfu: float, hfu: float | None, recompute: str
+) -> None:
+    run = make_run(recompute=label, printed={"mfu": mfu, "hfu": hfu})
+    assert job_of(run).layout.recompute == recompute
+
+
+@pytest.mark.parametrize(
     ("attention", "gpu", "backend"),
     [
         ("flash(TE/cuDNN fused)", "H100-80G-SXM", "flash"),
