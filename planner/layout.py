@@ -309,7 +309,7 @@ class LayoutTable:
 
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""
-        columns = {name: getattr(self, name)[index] for name in _INT_COLUMNS}
+        columns = {name: _taken(getattr(self, name), index) for name in _INT_COLUMNS}
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
     def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:
@@ -331,6 +331,14 @@ class LayoutTable:
         )
 
     @classmethod
+    def uniform(cls, layout: Layout, length: int = 1) -> LayoutTable:
+        """A table of one layout over and over."""
+        columns = {
+            n: np.broadcast_to(np.int64(getattr(layout, n)), (length,)) for n in _INT_COLUMNS
+        }
+        return cls(**columns, stage_layers=layout.stage_layers)
+
+    @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutTable:
         """A table of the given layouts, whose stage splits must be alike."""
         rows = list(layouts)
@@ -341,3 +349,15 @@ class LayoutTable:
             **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS},
             stage_layers=splits.pop() if splits else None,
         )
+
+
+def _taken(column: NDArray[np.int64], index: Any) -> NDArray[np.int64]:
+    """`column[index]`; one value for all rows stays one value, without a copy for each."""
+    if column.strides != (0,):
+        found: NDArray[np.int64] = column[index]
+        return found
+    if isinstance(index, slice):
+        count = len(range(*index.indices(len(column))))
+    else:
+        count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
+    return np.broadcast_to(column[:1], (count,))

@@ -119,3 +119,16 @@ def test_table_holds_one_stage_split() -> None:
     assert table.take([0]).row(0) == uneven
     with pytest.raises(ValueError, match="one stage split"):
         LayoutTable.from_layouts([uneven, Layout(pp=2)])
+
+
+def test_columns_of_one_value_take_like_any_others() -> None:
+    """A uniform table holds one number a column, and gives rows by position, mask and slice."""
+    row = Layout(tp=2, pp=4, dp_shard=8)
+    table = LayoutTable.uniform(row, 5)
+    plain = LayoutTable.from_layouts([row] * 5)
+    mask = np.array([True, False, True, False, False])
+    for index in (np.array([4, 0, 0]), mask, slice(1, None), slice(0, 5, 2), slice(9, 12)):
+        found, expected = table.take(index), plain.take(index)
+        assert len(found) == len(expected)
+        assert [found.row(i) for i in range(len(found))] == [row] * len(expected)
+        assert found.tp.strides == (0,)

@@ -6,7 +6,7 @@ the unique keys and gather (`on_unique`). All functions take ints or int arrays 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -62,20 +62,27 @@ def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
     """
     if np.ndim(columns[0]) == 0:
         return formula(*columns)
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = distinct_values(column)
-        code = code * len(values) + place
-    keys, position = distinct_values(code)
-    # one representative row of each key; any of them has the key's values
-    first = np.empty(len(keys), dtype=np.int64)
-    first[position] = np.arange(len(code))
+    first, position = distinct_rows(columns)
     result = formula(*(column[first] for column in columns))
     gathered = {
         f.name: np.broadcast_to(getattr(result, f.name), first.shape)[position]
         for f in fields(result)
     }
     return type(result)(**gathered)
+
+
+def distinct_rows(columns: Sequence[Numeric]) -> tuple[Any, Any]:
+    """Of the distinct rows of integer columns one representative each, and every row's position
+    among them; representatives are in the order of their values."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, place = distinct_values(column)
+        code = code * len(values) + place
+    keys, position = distinct_values(code)
+    # any row of a key has the key's values
+    first = np.empty(len(keys), dtype=np.int64)
+    first[position] = np.arange(len(code))
+    return first, position
 
 
 def distinct_values(column: Numeric) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import memory
+from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
 from planner.problem.model import MoE
@@ -101,7 +102,8 @@ def _recomputes(ctx: CostContext) -> list[str]:
     return [name for name in ctx.software.recompute if modules.get(name, True) is not None]
 
 
-_DEFAULTS = LayoutTable.from_layouts([Layout()])
+_DEFAULTS = LayoutTable.uniform(Layout())
+"""One layout, whose columns stay one value until a choice is added."""
 
 
 class _Growth:
@@ -127,28 +129,29 @@ class _Growth:
         if not len(self.table):
             self.present.add(name)
             return
-        if depends:
-            known = np.stack([getattr(self.table, d) for d in depends], axis=1)
-        else:
-            known = np.zeros((len(self.table), 1), dtype=np.int64)
-        self._cross(name, choices, known, restrict)
+        known = [getattr(self.table, d) for d in depends]
+        self._cross(name, choices, known or [np.zeros(len(self.table), np.int64)], restrict)
 
     def _cross(
         self,
         name: str,
         choices: Callable[[Any], Sequence[int] | range],
-        known: Ints,
+        known: Sequence[Ints],
         restrict: bool,
     ) -> None:
-        """Cross the rows with `choices(what is known of the row)`; known has shape (rows, keys)."""
+        """Cross the rows with `choices(what is known of the row)`, in columns."""
         if not len(self.table):
             self.present.add(_key(name))
             return
-        keys, position = np.unique(known, axis=0, return_inverse=True)
-        options = [np.fromiter(choices(tuple(key.tolist())), np.int64) for key in keys]
-        counts = np.array([len(option) for option in options])[position]
+        first, position = distinct_rows(known)
+        keys = zip(*(column[first].tolist() for column in known), strict=True)
+        options = [np.fromiter(choices(key), np.int64) for key in keys]
+        lengths = np.array([len(option) for option in options])
+        counts = lengths[position]
         rows = np.repeat(np.arange(len(self.table)), counts)
-        values = np.concatenate([options[p] for p in position.tolist()])
+        # of a row's options the first, the second, …: its place among its copies
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        values = np.concatenate(options)[(np.cumsum(lengths) - lengths)[position[rows]] + place]
         self.table = self.table.take(rows)
         self.set(name, values, restrict)
 
@@ -246,13 +249,13 @@ class _Growth:
             beside = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
             fullest = replace(self.table, overlap_ep=beside)
         code = 1 * accepted(self.ctx, self.search, fullest)
-        self._cross("recompute_index", lambda row: options[row[0]], code[:, None], True)
+        self._cross("recompute_index", lambda row: options[row[0]], [code], True)
 
     def split_exchanges(self) -> None:
         """Cross with running experts' exchanges beside another micro-batch, where that can be."""
         able = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
         if len(self.table):
-            self._cross("overlap_ep", lambda row: (0, 1) if row[0] else (0,), able[:, None], False)
+            self._cross("overlap_ep", lambda row: (0, 1) if row[0] else (0,), [able], False)
         self.present.add("overlap_ep")
 
     def _drop_too_big(self, leanest: LayoutTable) -> None:
