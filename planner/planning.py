@@ -20,20 +20,18 @@ from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
 from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
-from planner.search.certify import certify
 from planner.search.enumerate import (
     MEMORY_RULE,
     NESTED_RULE,
     SEARCH_RULE,
     layouts,
 )
+from planner.search.families import BOUND_RULE, search_families
 from planner.search.given import given_layout, parse_layout
-from planner.search.optimize import best_placement, search
+from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
-from planner.search.protocol import Row, SearchProblem, SearchResult
-from planner.search.robust import Scaled
-from planner.search.room import accepted
+from planner.search.protocol import Row
 from planner.search.rules import rule_sentences, rules_of
 from planner.search.swaps import swap_costs
 
@@ -43,6 +41,7 @@ SENTENCES = {
     SEARCH_RULE: "the scenario's search: restricts it away",
     NESTED_RULE: "its expert groups cut across its tensor, context or data groups",
     MEMORY_RULE: "it does not fit in memory",
+    BOUND_RULE: "even with nothing run again it cannot be among the best",
 }
 
 
@@ -63,18 +62,12 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
         )
     started, cpu = time.perf_counter(), time.process_time()
     ctx = CostContext.of(scenario)
-    table, excluded = layouts(ctx, scenario.search)
-    fitting = table.take(accepted(ctx, scenario.search, table)) if len(table) else table
-    excluded[MEMORY_RULE] += len(table) - len(fitting)
-    plain = LayoutProblem(ctx, fitting)
-    problem: SearchProblem = plain
-    if scenario.search.robust and len(fitting):
-        problem = Scaled(plain, bars.step_ends(bars.shipped(), ctx, fitting)[1])
-    result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
+    found = search_families(ctx, scenario.search, top_k, time_limit_seconds)
+    plain, result, excluded = found.problem, found.result, found.excluded
     if result is not None and result.status == "infeasible":
-        excluded[PLACEMENT_RULE] += len(fitting)
+        excluded[PLACEMENT_RULE] += plain.num_shapes
     spent = SearchReport(
-        shapes=len(fitting),
+        shapes=plain.num_shapes,
         placements=result.counts.placements if result else 0,
         opened=result.counts.opened if result else 0,
         seconds=time.perf_counter() - started,
@@ -88,7 +81,7 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     base = _base(scenario, result.status if result else "infeasible", spent)
     if result is None or result.best is None:
         bound = result.bound_seconds if result else None
-        return replace(_nothing(ctx, scenario, base, table), bound_seconds=bound)
+        return replace(_nothing(ctx, scenario, base, found.legal), bound_seconds=bound)
     own = best_placement(plain, result.best.shape)
     assert own is not None
     layout = plain.table.row(result.best.shape)
@@ -133,25 +126,6 @@ def evaluate_many(
         except IllegalLayoutError as error:
             results.append(error)
     return results
-
-
-def _searched(
-    problem: SearchProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
-) -> SearchResult:
-    """The search's answer, checked without its solver."""
-    tie_fraction = scenario.search.tie_fraction
-    constraints = SideConstraints(orders=scenario.search.orders)
-    result = search(
-        problem,
-        top_k=top_k,
-        tie_fraction=tie_fraction,
-        time_limit_seconds=time_limit_seconds,
-        constraints=constraints,
-    )
-    certificate = certify(problem, result, tie_fraction=tie_fraction, constraints=constraints)
-    if not certificate.valid:
-        raise AssertionError("; ".join(certificate.failures))
-    return result
 
 
 def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:

@@ -57,6 +57,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("given",),
         ("problem",),
         ("optimize", "certify", "relax", "swaps"),
+        ("families",),
     ),
     "evidence": (
         ("metrics", "published", "peers", "sweeps", "fabric_file", "descent", "package", "parts"),

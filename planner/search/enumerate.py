@@ -53,6 +53,15 @@ def layouts(
 
     Counts are of partial layouts: a rule counts what it stopped at the point it could be judged.
     """
+    table, excluded = families(ctx, search, prune)
+    table, more = members(ctx, search, table, prune)
+    return table, excluded + more
+
+
+def families(
+    ctx: CostContext, search: Search, prune: bool = True
+) -> tuple[LayoutTable, Counter[str]]:
+    """Layouts but for MEMBER_KEYS: nothing is run again, no exchanges with experts overlap."""
     growth = _Growth(ctx, search, prune)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
@@ -79,15 +88,29 @@ def layouts(
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
     if ctx.model.moe is not None:
         growth.split_experts(ctx.model.moe)
-    growth.split_recompute()
     kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
     growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
     for name in ctx.software.overlap:
-        if name == "ep":
-            growth.split_exchanges()
-        else:
+        if name != "ep":
             ones = np.ones(len(growth.table), dtype=np.int64)
             growth.set(f"overlap_{name}", ones, restrict=False)
+    growth.finish()
+    return growth.table, growth.excluded
+
+
+MEMBER_KEYS = frozenset({"recompute", "overlap_ep"})
+"""What tells the layouts of one family apart: choices that trade time against memory, or may not
+pay, and change neither groups nor parameters."""
+
+
+def members(
+    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True
+) -> tuple[LayoutTable, Counter[str]]:
+    """All layouts of the families in a table, and how many each rule ruled out."""
+    growth = _Growth(ctx, search, prune, table)
+    growth.split_recompute()
+    if "ep" in ctx.software.overlap:
+        growth.split_exchanges()
     growth.finish()
     return growth.table, growth.excluded
 
@@ -107,16 +130,25 @@ _DEFAULTS = LayoutTable.uniform(Layout())
 
 
 class _Growth:
-    """A table of partial layouts that grows by one choice at a time."""
+    """A table of partial layouts that grows by one choice at a time, from nothing to families or
+    from families to their members."""
 
-    def __init__(self, ctx: CostContext, search: Search, prune: bool) -> None:
+    def __init__(
+        self, ctx: CostContext, search: Search, prune: bool, table: LayoutTable | None = None
+    ) -> None:
         self.ctx = ctx
         self.search = search
         self.prune = prune
-        self.table = _DEFAULTS
+        self.table = _DEFAULTS if table is None else table
         self.excluded: Counter[str] = Counter()
-        self.pending: list[Rule] = list(rules_of(ctx.software, ctx.model.moe is not None))
-        self.present: set[str] = set()
+        of_members = table is not None
+        self.pending: list[Rule] = [
+            rule
+            for rule in rules_of(ctx.software, ctx.model.moe is not None)
+            if bool(MEMBER_KEYS & set(rule.keys)) == of_members
+        ]
+        keys = {key for rule in self.pending for key in rule.keys}
+        self.present: set[str] = keys - MEMBER_KEYS if of_members else set()
 
     def add(
         self,
@@ -228,6 +260,7 @@ class _Growth:
         self.add(
             "dispatcher_index", lambda row: codes if row[0] > 1 else (0,), ("ep",), restrict=False
         )
+        self._drop_too_big(self.table)
 
     def split_recompute(self) -> None:
         """Cross with the recompute kinds that can matter.
@@ -242,7 +275,6 @@ class _Growth:
         if self.ctx.model.moe is None or none not in kinds or not len(self.table):
             self.add("recompute_index", lambda row: known, ())
             return
-        self._drop_too_big(self.table)
         options = {0: kinds, 1: [none]}
         fullest = self.table
         if "ep" in self.ctx.software.overlap:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache, cached_property
 
 import numpy as np
@@ -71,37 +71,37 @@ class LayoutProblem:
 
     def lower_bounds(self) -> FloatArray:
         """The step at each component's least over the group's own splits, shape (num_shapes)."""
-        return self._in_blocks(np.arange(self.num_shapes), lambda part: self._bounds(part, [None]))
+        # slices, which copy nothing
+        blocks = [slice(i, i + BLOCK_ROWS) for i in range(0, self.num_shapes, BLOCK_ROWS)]
+        return np.concatenate([np.zeros(0), *(self._bounds(block, [None]) for block in blocks)])
 
     def tighter_bounds(self, shapes: IntArray) -> FloatArray:
         """The least, over what tp takes of the innermost domain, of the step at minima given that.
 
         With a of the domain's w members in one tp group, every other group has at most w/a inside.
         """
-        return self._in_blocks(shapes, self._tighter)
-
-    def _in_blocks(self, shapes: IntArray, formula: Callable[[IntArray], FloatArray]) -> FloatArray:
-        parts = [formula(shapes[i : i + BLOCK_ROWS]) for i in range(0, len(shapes), BLOCK_ROWS)]
-        return np.concatenate([np.zeros(0), *parts])
+        blocks = [shapes[i : i + BLOCK_ROWS] for i in range(0, len(shapes), BLOCK_ROWS)]
+        return np.concatenate([np.zeros(0), *map(self._tighter, blocks)])
 
     def _tighter(self, shapes: IntArray) -> FloatArray:
         tp = self.table.tp[shapes]
         inside = [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
         return self._bounds(shapes, inside)
 
-    def _bounds(self, shapes: IntArray, tps_inside: Sequence[int | None]) -> FloatArray:
+    def _bounds(self, shapes: IntArray | slice, tps_inside: Sequence[int | None]) -> FloatArray:
         """The least bound of the shapes over how much of tp is innermost, None for any."""
         table = self.table.take(shapes)
         shape = shape_costs(self.ctx, table)
-        bounds = [self._bound(shapes, table, shape, inside) for inside in tps_inside]
+        degrees = self.degrees[shapes]
+        bounds = [self._bound(degrees, table, shape, inside) for inside in tps_inside]
         return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
 
     def _bound(
-        self, shapes: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
+        self, degrees: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
     ) -> FloatArray:
-        """The bound of the shapes, or that of placements with so much of tp innermost."""
-        degrees, width = self.degrees[shapes], self.widths[0]
-        possible = np.ones(len(shapes), dtype=bool)
+        """The bound of the table's shapes, or of their placements with so much of tp innermost."""
+        width = self.widths[0]
+        possible = np.ones(len(table), dtype=bool)
         groups = self.groups(0)
         least: dict[tuple[str, str], Price] = {}
         for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:

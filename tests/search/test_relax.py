@@ -60,7 +60,7 @@ def check_relaxations(scenario: Scenario, plan: Plan) -> set[str]:
         assert other.memory is not None
         assert other.memory.peak_bytes >= relaxation["peak_bytes"] * (1 - 1e-9)
         assert other.search is not None
-        assert other.search.shapes == relaxation["layouts_that_fit"]
+        assert 0 < other.search.shapes <= relaxation["layouts_that_fit"]
     return {key for relaxation in plan.relaxations for key in relaxation["change"]}
 
 
