@@ -21,8 +21,9 @@ from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search.model_rules import rules_for
 from planner.search.room import accepted, in_blocks
-from planner.search.rules import Rule, can_overlap_exchanges, rules_of
+from planner.search.rules import Rule, can_overlap_exchanges
 
 Ints = NDArray[np.int64]
 
@@ -115,7 +116,7 @@ class _Growth:
         self.prune = prune
         self.table = _DEFAULTS
         self.excluded: Counter[str] = Counter()
-        self.pending: list[Rule] = list(rules_of(ctx.software, ctx.model.moe is not None))
+        self.pending: list[Rule] = list(rules_for(ctx))
         self.present: set[str] = set()
 
     def add(
