@@ -28,11 +28,12 @@ from planner.search.enumerate import (
 )
 from planner.search.families import BOUND_RULE, search_families
 from planner.search.given import given_layout, parse_layout
+from planner.search.model_rules import rules_for
 from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
 from planner.search.protocol import Row
-from planner.search.rules import rule_sentences, rules_of
+from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
 
 PLACEMENT_RULE = "placement"
@@ -74,7 +75,7 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
         cpu_seconds=time.process_time() - cpu,
         excluded={rule: count for rule, count in excluded.items() if count},
         rule_texts={
-            **rule_sentences(rules_of(ctx.software, ctx.model.moe is not None)),
+            **rule_sentences(rules_for(ctx)),
             **SENTENCES,
         },
     )
@@ -266,6 +267,11 @@ def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
         found.append(
             "memory is fragile: the prediction is close under the capacity, and fragmentation can "
             "exceed it; first try expandable allocator segments"
+        )
+    if ctx.model.mamba is not None:
+        found.append(
+            "state-space layers: no complete published run stands behind their times, and the bar "
+            "is that of models without them"
         )
     return tuple(found)
 

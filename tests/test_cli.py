@@ -314,6 +314,8 @@ def test_list_models_gives_experts_and_parameters():
     assert found["mixtral-8x7b"]["parameters"] == "46.70 billion"
     assert found["mixtral-8x7b"]["experts"] == "8, 2 chosen"
     assert found["llama3-8b"]["experts"] == "·"
+    assert found["llama3-8b"]["layers"] == "32"
+    assert found["nemotron-3-nano"]["layers"] == "52: 23 M, 6 *, 23 E"
 
 
 @pytest.mark.parametrize("kind", ["scenario", "topology", "model"])

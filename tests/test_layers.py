@@ -34,6 +34,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
         ("quantities",),
+        ("pattern",),
         ("hardware", "model"),
         ("training",),
         ("software", "topology"),
@@ -42,7 +43,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "cost": (
         ("collectives", "kernels", "roofline"),
         ("overlap", "pipeline"),
-        ("layers",),
+        ("layers", "statespace"),
         ("context",),
         ("compute", "prices"),
         ("experts", "flops"),
@@ -53,6 +54,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "search": (
         ("placement",),
         ("protocol", "bounds", "assign", "rules", "room"),
+        ("model_rules",),
         ("legality", "rows", "robust", "enumerate"),
         ("given",),
         ("problem",),
@@ -69,7 +71,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("accuracy",),
     ),
     "advise": (
-        ("baseline", "contexts", "measured"),
+        ("baseline", "contexts", "measured", "operators"),
         ("accounting", "actions", "ledger"),
         ("explain", "diagnose", "roofline"),
     ),

@@ -58,8 +58,8 @@ def _convention(factor: Factor, claimed: float, reference: float, near: float) -
 def counts(base: Baseline) -> Iterator[Factor]:
     """Other FLOP counts of the same step."""
     ctx = base.ctx
-    layers, attention, head = flops.forward_flops_per_token(ctx)
-    ours = layers + attention + head
+    layers, attention, scans, head = flops.forward_flops_per_token(ctx)
+    ours = layers + attention + scans + head
     model = flops.model_flops(ctx)
     executed = float(flops.executed_flops(ctx, base.layout))
     yield "full-attention", "both halves of the causal mask counted", 1.0 + attention / ours
@@ -69,7 +69,7 @@ def counts(base: Baseline) -> Iterator[Factor]:
         yield "full-recompute", "a whole recomputed forward pass counted", 4.0 / 3.0
     six = 6.0 * ctx.model.num_parameters * flops.tokens_per_step(ctx)
     yield "six-parameters", "6 FLOPs per parameter and token, no attention", six / model
-    yield "no-head", "the LM head left out", (layers + attention) / ours
+    yield "no-head", "the LM head left out", (layers + attention + scans) / ours
 
 
 def peaks(base: Baseline) -> Iterator[Factor]:
@@ -89,10 +89,10 @@ def work(base: Baseline) -> Iterator[Factor]:
     """Work that is counted and not done, tokens or ranks miscounted."""
     layout = base.layout
     if layout.cp > 1:
-        layers, attention, head = flops.forward_flops_per_token(base.ctx)
-        done = layers + attention / layout.cp + head
+        layers, attention, scans, head = flops.forward_flops_per_token(base.ctx)
+        done = layers + attention / layout.cp + scans + head
         text = "context parallelism not in force: ranks attend to their own shards alone"
-        yield "context-parallel-off", text, (layers + attention + head) / done
+        yield "context-parallel-off", text, (layers + attention + scans + head) / done
     model_parallel = layout.tp * layout.cp * layout.pp
     if model_parallel > 1:
         text = f"every rank's tokens counted as its own, though {model_parallel} share them"

@@ -81,7 +81,7 @@ def ledger(base: Baseline) -> dict[str, float]:
     spent = _terms(ctx, base)
     streaming = kernel_seconds(ctx, base)
     working = kernel_seconds(with_hbm_faster(ctx, NO_LIMIT), base)
-    layers, _, _ = flops.forward_flops_per_token(ctx)
+    layers = flops.forward_flops_per_token(ctx).layers
     again = float(flops.recomputed_matmuls(ctx, layout))
     main = flops.tokens_per_step(ctx) * layers * (3.0 + again)
     sixteen = float(flops.executed_flops(ctx, layout)) - main

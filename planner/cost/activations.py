@@ -9,13 +9,16 @@ import numpy as np
 
 from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.cost.experts import imbalance, own_tokens
-from planner.cost.layers import key_value_sizes
+from planner.cost.layers import key_value_sizes, shared_ffn
+from planner.cost.statespace import scan_kept, scan_widths
 from planner.layout import RECOMPUTE, LayoutLike, Numeric
 from planner.problem.model import MoE
+from planner.problem.pattern import Blocks
 
 KEPT_SHARES: Mapping[str, np.ndarray] = {
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
     "input": np.array([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    "entry": np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
     "always": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
     "norms": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0]),
     "projected": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
@@ -29,7 +32,7 @@ KEPT_SHARES: Mapping[str, np.ndarray] = {
     "expert_activation": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]),
 }
 """Share of each part of a layer that is kept, by RECOMPUTE (columns); `operators` keeps every
-second matmul's output and attention's, and the input of both blocks."""
+second matmul's output and attention's, and the input of both blocks (entry: of the only one)."""
 
 WHOLE_LAYERS = np.isin(RECOMPUTE, ("alternate", "full"))
 """Whether whole layers are run again, by RECOMPUTE."""
@@ -44,9 +47,9 @@ class LayerActivations:
     kept: Numeric
 
 
-def layer_activations(ctx: CostContext, layout: LayoutLike, experts: bool) -> LayerActivations:
+def layer_activations(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> LayerActivations:
     """What a layer holds on its forward pass, and keeps under the layout's recompute."""
-    parts = layer_parts(ctx, layout, experts)
+    parts = layer_parts(ctx, layout, blocks)
     kinds = layout.recompute_index
     return LayerActivations(
         everything=sum(parts.values()),
@@ -55,51 +58,60 @@ def layer_activations(ctx: CostContext, layout: LayoutLike, experts: bool) -> La
     )
 
 
-def activation_bytes(ctx: CostContext, layout: LayoutLike, experts: bool) -> Numeric:
+def activation_bytes(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> Numeric:
     """Bytes one layer keeps per micro-batch for its backward pass, under the layout's recompute."""
-    return layer_activations(ctx, layout, experts).kept
+    return layer_activations(ctx, layout, blocks).kept
 
 
-def layer_parts(ctx: CostContext, layout: LayoutLike, experts: bool) -> dict[str, Numeric]:
+def layer_parts(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> dict[str, Numeric]:
     """Bytes kept per layer and micro-batch, by what they are; without recomputation all of them.
 
     Korthikanti et al. 2022, table 2, for any head and feed-forward size; flash attention keeps
     the output and a row statistic in place of the scores. norms: what they give the matmuls;
     projected (latent attention: up_projected): queries, keys and values; mlp, activation: outputs
     of the MLP's first matmul and of its activation; shared: both, of shared experts; experts: the
-    inputs and outputs of routed experts' first matmul.
+    inputs and outputs of routed experts' first matmul. A layer of one block has no residual inside.
     """
-    m, e = ctx.model, ctx.element_bytes
-    h, heads = m.hidden_size, m.num_attention_heads
-    f = m.shared_ffn_hidden_size if experts else m.ffn_hidden_size
+    m, e, number = ctx.model, ctx.element_bytes, len(blocks)
+    h, attends, experts = m.hidden_size, "attention" in blocks, "experts" in blocks
+    heads, f = m.num_attention_heads * attends, shared_ffn(m, blocks)
     up = 2 * f if m.gated_mlp else f
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     cut, mine = np.where(layout.sp, layout.tp, 1), tokens / layout.tp
     b = ctx.matmul_bytes  # low-precision matmuls keep their inputs as cast
-    # the two blocks' inputs, whole where autograd keeps what was gathered
-    blocks = 2 * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
-    residual = e * h + 2 * h * EAGER_NORM_BYTES * ctx.software.eager_norm
-    mask = 2.0 * h if m.dropout else 0.0
+    # the blocks' inputs, whole where autograd keeps what was gathered
+    into = number * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
+    residual = (number - 1) * e * h + number * h * EAGER_NORM_BYTES * ctx.software.eager_norm
+    mask = 1.0 * number * h if m.dropout else 0.0
     latents = 0.0
-    if m.mla is not None:
+    if m.mla is not None and attends:
         width = (m.mla.q_lora_rank or 0) + m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
         latents = (e + b) * width
     # the gate's activation; rotation is linear and keeps nothing
     gate = e * f * m.gated_mlp * ctx.software.eager_elementwise
     parts = {
-        "input": tokens * e * h / cut,
+        "input" if number > 1 else "entry": tokens * e * h / cut,
         "always": tokens * (residual + mask + latents) / cut + mine * (4.0 * heads + gate),
-        "norms": tokens * blocks,
-        "projected" if m.mla is None else "up_projected": (
-            mine * e * (ctx.query_size + sum(key_value_sizes(m, layout.tp)))
-        ),
-        "output": mine * e * ctx.output_size,
+        "norms": tokens * into,
     }
+    if attends:
+        parts |= {
+            "projected" if m.mla is None else "up_projected": (
+                mine * e * (ctx.query_size + sum(key_value_sizes(m, layout.tp)))
+            ),
+            "output": mine * e * ctx.output_size,
+        }
+    if m.mamba is not None and "mamba" in blocks:
+        w = scan_widths(m.mamba, layout.tp, layout.cp)
+        # what the norms give the projections is kept whatever is run again by module
+        kept = scan_kept(m.mamba, w, e)[0] + b * w.inner + parts.pop("norms") / tokens
+        parts["projected"] = tokens * e * (2 * w.inner + 2 * w.inputs + w.heads)
+        parts["always"] = parts["always"] + tokens * kept
     if experts:
         parts["shared"] = mine * (e * up + b * f)
-    else:
+    elif f:
         parts |= {"mlp": mine * e * up, "activation": mine * b * f}
-    if ctx.attention_backend in SCORE_WRITING_BACKENDS:
+    if attends and ctx.attention_backend in SCORE_WRITING_BACKENDS:
         # the softmax's output (naive: also in FP32), the dropout's mask and output
         naive = 4.0 if ctx.attention_backend == "naive" else 0.0
         per_score = e + (1 + e if m.dropout else 0) + naive
@@ -107,7 +119,10 @@ def layer_parts(ctx: CostContext, layout: LayoutLike, experts: bool) -> dict[str
     if experts and m.moe is not None:
         width = m.moe.expert_ffn_hidden_size / layout.etp
         rows = expert_rows(ctx, layout, m.moe)
-        parts["experts"] = rows * (b * h + e * (2 if m.gated_mlp else 1) * width)
+        inputs = b * m.expert_hidden_size
+        parts["experts"] = rows * (inputs + e * (2 if m.gated_mlp else 1) * width)
+        if m.moe.latent_size:  # and what comes back to be projected up
+            parts["experts"] = parts["experts"] + own_tokens(ctx, layout) * inputs
         parts["expert_activation"] = rows * b * width
     return parts
 
@@ -140,23 +155,27 @@ def whole_layers(layout: LayoutLike) -> Numeric:
 
 
 def working_bytes(
-    ctx: CostContext, layout: LayoutLike, layer: LayerActivations, experts: bool
+    ctx: CostContext, layout: LayoutLike, layer: LayerActivations, blocks: Blocks
 ) -> Numeric:
     """Bytes of the layer being passed back, beside what is kept for it and recomputed scores.
 
-    All of it where it is run again; what unfused attention needs to pass its scores back; the
-    gradients of the MLP's activations and, before they are added up, of its weights.
+    All of it where it is run again; what unfused attention needs to pass its scores back, and a
+    scan its states; the gradients of the MLP's activations and, before they are added up, of its
+    weights.
     """
     m, software = ctx.model, ctx.software
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     matrices = 3 if m.gated_mlp else 2
     fresh = m.hidden_size * (software.fresh_gradient_bytes or 0.0)
-    ffn = m.shared_ffn_hidden_size if experts else m.ffn_hidden_size
+    ffn = shared_ffn(m, blocks)
     working = whole_layers(layout) * (layer.everything - layer.scores)
-    if ctx.attention_backend in SCORE_WORKSPACE:
+    if m.mamba is not None and "mamba" in blocks:
+        w = scan_widths(m.mamba, layout.tp, layout.cp)
+        working = working + tokens * scan_kept(m.mamba, w, ctx.element_bytes)[1]
+    if "attention" in blocks and ctx.attention_backend in SCORE_WORKSPACE:
         working = working + score_elements(ctx, layout) * SCORE_WORKSPACE[ctx.attention_backend]
     working = working + matrices * ffn / layout.tp * (tokens * ctx.element_bytes + fresh)
-    if not experts or m.moe is None:
+    if "experts" not in blocks or m.moe is None:
         return working
     width = matrices * m.moe.expert_ffn_hidden_size / layout.etp
     held = np.maximum(m.moe.num_experts / layout.ep, 1.0)
@@ -203,5 +222,5 @@ def exchange_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     if moe is None:
         return 0.0
     copies = own_tokens(ctx, layout) * moe.top_k * imbalance(ctx, moe, layout.ep)
-    moved = copies * ctx.model.hidden_size * ctx.element_bytes
+    moved = copies * ctx.model.expert_hidden_size * ctx.element_bytes
     return 2 * moved * (np.asarray(layout.ep) > 1)

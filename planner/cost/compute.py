@@ -14,8 +14,15 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.kernels import flash_seconds, gemm_seconds
-from planner.cost.layers import attention_matmuls, key_value_sizes, mlp_matmuls
+from planner.cost.layers import key_value_sizes, layer_matmuls, shared_ffn
+from planner.cost.statespace import (
+    KERNELS,
+    scan_bytes,
+    scan_flops,
+    scan_widths,
+)
 from planner.layout import CP_KINDS, Numeric
+from planner.problem.pattern import Blocks, Mamba
 
 RECOMPUTED_SHARES = np.array(
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
@@ -26,6 +33,7 @@ RECOMPUTED_SHARES = np.array(
         [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # tensor- and context-parallel collectives
         [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 1.0],  # experts and exchanges with them
         [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],  # latent attention's up-projections alone
+        [0.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # state-space scans
     ]
 )
 """Share of the forward pass run again, by kind of work (rows) and RECOMPUTE (columns).
@@ -38,7 +46,7 @@ class LayerTimes:
 
     gemm_forward: Numeric
     gemm_backward: Numeric
-    attention_forward: Numeric
+    attention_forward: Numeric  # its core; of a state-space block the scan
     attention_backward: Numeric
     memory_forward: Numeric
     memory_backward: Numeric
@@ -99,7 +107,7 @@ def distinct_values(column: Numeric) -> tuple[Any, Any]:
 
 def layer_times(
     ctx: CostContext,
-    experts: bool,
+    blocks: Blocks,
     tp: Numeric,
     cp: Numeric,
     mbs: Numeric,
@@ -112,26 +120,25 @@ def layer_times(
     causal half is balanced over cp; norms and residuals see 1/tp of the tokens with sequence
     parallelism (sp). A layer with experts has the shared ones for its MLP.
     """
-    model = ctx.model
     tokens = mbs * ctx.training.sequence_length / cp
-    ffn = model.shared_ffn_hidden_size if experts else model.ffn_hidden_size
-    matmuls = attention_matmuls(model, tp)
-    if ffn:
-        matmuls = (*matmuls, *mlp_matmuls(model, ffn, tp))
-    forward, backward, up_projections = 0.0, 0.0, 0.0
-    for matmul in matmuls:
+    forward, backward, up_projections = 0.0 * tokens, 0.0, 0.0
+    for matmul in layer_matmuls(ctx.model, blocks, tp):
         rows = tokens / np.where(matmul.whole & (np.asarray(sp) > 0), tp, 1)
         times = matmul_seconds(ctx, rows, matmul.outputs, matmul.inputs)
         forward, backward = forward + times[0], backward + times[1]
         up_projections = up_projections + matmul.up_projection * times[0]
-    attention = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
-    memory = _memory_bound_seconds(ctx, tokens, ffn, tp, sp)
-    cast = quantise_seconds(ctx, tokens, ffn, tp)
+    core: tuple[Numeric, Numeric] = (0.0, 0.0)
+    if "attention" in blocks:
+        core = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
+    elif "mamba" in blocks and ctx.model.mamba is not None:
+        core = scan_seconds(ctx, ctx.model.mamba, tp, cp, tokens)
+    memory = _memory_bound_seconds(ctx, blocks, tokens, tp, sp)
+    cast = quantise_seconds(ctx, blocks, tokens, tp)
     return LayerTimes(
         gemm_forward=forward,
         gemm_backward=backward,
-        attention_forward=attention[0],
-        attention_backward=attention[1],
+        attention_forward=core[0],
+        attention_backward=core[1],
         memory_forward=memory[0] + cast[0],
         memory_backward=memory[1] + cast[1],
         up_projection_forward=up_projections + 0.0 * forward,
@@ -273,6 +280,29 @@ def attention_seconds(
     )
 
 
+def scan_seconds(
+    ctx: CostContext, mamba: Mamba, tp: Numeric, cp: Numeric, tokens: Numeric
+) -> tuple[Numeric, Numeric]:
+    """Seconds of one state-space block's convolution, scan and gated norm, forward and backward.
+
+    The later of FLOPs, at the share of the 16-bit peak that attention's block matmuls reach, and
+    HBM traffic with the software's multiplier.
+    """
+    w, start = scan_widths(mamba, tp, cp), ctx.gemm_16.overhead_seconds
+    multiplier = ctx.software.coefficients.memory_bound_multiplier
+    shares = (ctx.attention.forward, ctx.attention.backward)
+    flops, moved = scan_flops(mamba, w), scan_bytes(w, ctx.element_bytes)
+
+    def seconds(way: int) -> Numeric:
+        busy = np.maximum(
+            flops[way] / (ctx.sustained_16_flops * shares[way]),
+            multiplier * moved[way] / ctx.hbm_bytes_per_second,
+        )
+        return tokens * busy + KERNELS[way] * start
+
+    return seconds(0), seconds(1)
+
+
 FUSED_PASSES = {
     "residual": (3.0, 3.0),
     "norm": (2.0, 3.0),
@@ -300,55 +330,65 @@ EAGER_KERNELS = {"norm": (14.0, 30.0), "rotary": (8.0, 12.0), "gated": (1.0, 2.0
 
 
 def _memory_bound_seconds(
-    ctx: CostContext, tokens: Numeric, ffn: Numeric, tp: Numeric, sp: Numeric
+    ctx: CostContext, blocks: Blocks, tokens: Numeric, tp: Numeric, sp: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Norms, residuals, rotary embedding and activation of one layer, forward and backward.
 
     The software's multiplier stands for what its kernels move beyond the fused minimum; what runs
     operator by operator moves what each operator does.
     """
-    model, software = ctx.model, ctx.software
+    model, software, number = ctx.model, ctx.software, len(blocks)
     keys, _ = key_value_sizes(model, tp)
-    rotates = model.num_position_embeddings == 0
+    attends, feeds = "attention" in blocks, "mlp" in blocks or "experts" in blocks
+    rotates = attends and model.num_position_embeddings == 0
     whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
     elements = {
-        "residual": whole * 2 * model.hidden_size,
-        "norm": whole * 2 * model.hidden_size,
-        "head_norm": tokens / tp * model.qk_norm * (ctx.query_size + keys),
+        "residual": whole * number * model.hidden_size,
+        "norm": whole * number * model.hidden_size,
+        "head_norm": tokens / tp * (attends and model.qk_norm) * (ctx.query_size + keys),
         "rotary": tokens / tp * rotates * (ctx.query_size + keys),
-        "gated" if model.gated_mlp else "ungated": tokens / tp * ffn,
+        "gated" if model.gated_mlp else "ungated": tokens / tp * shared_ffn(model, blocks),
     }
     mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
     eager = {
-        "norm": software.eager_norm,
+        "norm": software.eager_norm * number / 2,  # of both norms
         "rotary": software.eager_elementwise and rotates,
-        "gated": software.eager_elementwise,
+        "gated": software.eager_elementwise and feeds,
     }
 
     def seconds(way: int, num_kernels: float) -> Numeric:
         fused, moved = mask * elements["residual"], 0.0
-        for part, number in elements.items():
+        for part, count in elements.items():
             if eager.get(part):
-                moved = moved + EAGER_PASSES[part][way] * number
-                num_kernels += EAGER_KERNELS[part][way]
+                moved = moved + EAGER_PASSES[part][way] * count
+                num_kernels += EAGER_KERNELS[part][way] * eager[part]
             else:
-                fused = fused + FUSED_PASSES[part][way] * number
+                fused = fused + FUSED_PASSES[part][way] * count
         moved = moved + software.coefficients.memory_bound_multiplier * fused
         return stream(ctx, ctx.element_bytes * moved, num_kernels)
 
-    return seconds(0, 6 + rotates), seconds(1, 8 + rotates)
+    return seconds(0, 3 * number + rotates), seconds(1, 4 * number + rotates)
 
 
 def quantise_seconds(
-    ctx: CostContext, tokens: Numeric, ffn: Numeric, tp: Numeric
+    ctx: CostContext, blocks: Blocks, tokens: Numeric, tp: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Casting a layer's matmul inputs and gradients to FP8 or FP4; nothing in 16 bits."""
-    model, h = ctx.model, ctx.model.hidden_size
+    if not ctx.low_precision:
+        return 0.0, 0.0
+    model, h, ffn = ctx.model, ctx.model.hidden_size, shared_ffn(ctx.model, blocks)
     up = (2 * ffn if model.gated_mlp else ffn) * (ffn > 0)
-    into_mlp = h * (ffn > 0)
-    inputs = h + into_mlp + (ctx.output_size + ffn) / tp
-    gradients = h + into_mlp + (ctx.query_size + ctx.keys_values_size(tp) + up) / tp
-    return cast_seconds(ctx, tokens * inputs, 4), cast_seconds(ctx, tokens * gradients, 4)
+    into = h * (ffn > 0)
+    mixed, mixes = 0, 0.0  # gradients of what goes into a mixer's core, and what comes out
+    kernels = 2 * len(blocks)
+    if "attention" in blocks:
+        mixed, mixes, into = ctx.output_size, ctx.query_size + ctx.keys_values_size(tp), h + into
+    elif "mamba" in blocks and model.mamba is not None:
+        mixed, mixes, into = model.mamba.inner_size, model.mamba.projected_size, h + into
+    inputs, gradients = into + (mixed + ffn) / tp, into + (mixes + up) / tp
+    return cast_seconds(ctx, tokens * inputs, kernels), cast_seconds(
+        ctx, tokens * gradients, kernels
+    )
 
 
 def cast_seconds(ctx: CostContext, elements: Numeric, num_kernels: float) -> Numeric:
@@ -357,9 +397,3 @@ def cast_seconds(ctx: CostContext, elements: Numeric, num_kernels: float) -> Num
     if not ctx.low_precision:
         return 0.0
     return stream(ctx, (ctx.element_bytes + 2 * ctx.matmul_bytes) * elements, num_kernels)
-
-
-KERNELS_PER_LAYER_FORWARD = 14.0
-KERNELS_PER_LAYER_BACKWARD = 24.0
-"""Kernels a framework starts per layer, counted off Megatron-Core's: four matmuls, attention, two
-norms, two residuals, rotary embedding, activation and copies; back, twice the matmuls."""

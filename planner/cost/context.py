@@ -142,7 +142,12 @@ class CostContext:
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides, as layers: see `planner.cost.pipeline`."""
+        """What the first and last stage hold besides, as layers: see `planner.cost.pipeline`.
+
+        Nothing that counts where a layer pattern is split evenly.
+        """
+        if self.model.layer_pattern is not None:
+            return 0, 0
         first, last = self.software.layers_at_ends
         return first, last + self.model.num_reserved_layers
 
@@ -209,15 +214,16 @@ class CostContext:
 
 
 def attended_share(model: Model, sequence_length: int) -> float:
-    """Share of the causal half of a sequence's scores that layers compute, mean over layers.
+    """Share of the causal half of a sequence's scores that is computed, mean over layers with any.
 
     A query sees the last w tokens where a layer has a window w: s·w − w²/2 of s²/2 scores.
     """
-    if model.sliding_window is None:
+    layers = model.num_attention_layers
+    if model.sliding_window is None or not layers:
         return 1.0
     window = min(model.sliding_window, sequence_length) / sequence_length
-    windowed = model.num_layers if model.num_windowed_layers is None else model.num_windowed_layers
-    share = windowed / model.num_layers
+    windowed = layers if model.num_windowed_layers is None else model.num_windowed_layers
+    share = windowed / layers
     return 1.0 - share + share * (2.0 * window - window**2)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.cost.compute import cast_seconds, gemm, stream
 from planner.cost.context import CostContext
-from planner.cost.layers import mlp_matmuls
+from planner.cost.layers import expert_matmuls
 from planner.layout import DISPATCHERS, LayoutLike, Numeric
 from planner.problem.model import MoE
 
@@ -66,13 +66,13 @@ def expert_times(
 ) -> ExpertTimes:
     """Times of the experts for `tokens` a rank holds; the fullest rank's rows count."""
     model, software = ctx.model, ctx.software
-    h, f = model.hidden_size, moe.expert_ffn_hidden_size
+    h, f, w = model.hidden_size, moe.expert_ffn_hidden_size, model.expert_hidden_size
     copies = tokens * moe.top_k
     rows = copies * etp * imbalance(ctx, moe, ep)
     groups = np.maximum(moe.num_experts / ep, 1.0)
     per_expert = rows / groups
     forward, backward = 0.0, 0.0
-    for matmul in mlp_matmuls(model, f, etp):
+    for matmul in expert_matmuls(model, f, etp):
         n, k = matmul.outputs, matmul.inputs
         forward = forward + _grouped(ctx, groups, per_expert, n, k, ctx.element_bytes)
         backward = backward + _grouped(ctx, groups, per_expert, k, n, ctx.element_bytes)
@@ -82,7 +82,7 @@ def expert_times(
     passes = np.where(flex, FUSED_PASSES, PERMUTE_PASSES)
     up = 2 * f if model.gated_mlp else f
     act_forward, act_backward = (3 * f, 5 * f) if model.gated_mlp else (2 * f, 3 * f)
-    permuted = passes * copies * h + 3 * tokens * h
+    permuted = passes * copies * w + 3 * tokens * h
     multiplier = software.coefficients.memory_bound_multiplier
     router = tokens * moe.num_experts * ROUTER_BYTES
     e = ctx.element_bytes
@@ -92,11 +92,11 @@ def expert_times(
         memory_forward=stream(
             ctx, multiplier * (e * (permuted + rows * act_forward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (h + f / etp), 2),
+        + cast_seconds(ctx, rows * (w + f / etp), 2),
         memory_backward=stream(
             ctx, multiplier * (e * (permuted + rows * act_backward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (h + up / etp), 2),
+        + cast_seconds(ctx, rows * (w + up / etp), 2),
     )
 
 

@@ -1,18 +1,28 @@
 """What decoder layers are made of: kinds of layers, and the matmuls of their parts on one rank.
 
-A model has one kind of layer, or two: dense ones and ones with experts. Multi-token prediction
-layers count as layers of the last kind, on the last stage.
+A transformer has one kind of layer, or two: dense ones and ones with experts. A model with a layer
+pattern has one for each letter. Multi-token prediction layers count as layers of the kinds they are
+made of, on the last stage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.pipeline import Reserved, layers_by_stage, leading_layers, stages
+from planner.cost.pipeline import (
+    Reserved,
+    every_stage,
+    first_layer,
+    layers_by_stage,
+    leading_layers,
+    stages,
+)
 from planner.layout import Layout, LayoutLike, Numeric
 from planner.problem.model import Model
+from planner.problem.pattern import LETTERS, Block, Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +64,108 @@ def attention_matmuls(model: Model, tp: Numeric) -> tuple[Matmul, ...]:
     return (*down, queries, keys_values, projection)
 
 
-def mlp_matmuls(model: Model, ffn: Numeric, tp: Numeric) -> tuple[Matmul, ...]:
-    """The two matmuls of a feed-forward block of this size cut tp ways; a gated one's up is two."""
-    up = 2 * ffn if model.gated_mlp else ffn
-    return (Matmul(up / tp, model.hidden_size), Matmul(model.hidden_size, ffn / tp))
+def mlp_matmuls(
+    model: Model, ffn: Numeric, tp: Numeric, width: int | None = None
+) -> tuple[Matmul, ...]:
+    """The two matmuls of a feed-forward block of this size cut tp ways; a gated one's up is two.
+
+    Tokens have `width` elements, the hidden size unless given.
+    """
+    up, width = 2 * ffn if model.gated_mlp else ffn, width or model.hidden_size
+    return (Matmul(up / tp, width), Matmul(width, ffn / tp))
+
+
+def expert_matmuls(model: Model, ffn: Numeric, etp: Numeric) -> tuple[Matmul, ...]:
+    """The two matmuls of routed experts, which see tokens in their latent where there is one."""
+    return mlp_matmuls(model, ffn, etp, model.expert_hidden_size)
+
+
+def mamba_matmuls(model: Model, tp: Numeric) -> tuple[Matmul, ...]:
+    """The projections into and out of a state-space block on one of tp ranks."""
+    if model.mamba is None:
+        return ()
+    mamba, h = model.mamba, model.hidden_size
+    return (Matmul(mamba.projected_size / tp, h), Matmul(h, mamba.inner_size / tp))
+
+
+def latent_matmuls(model: Model) -> tuple[Matmul, ...]:
+    """Tokens down to the experts' latent and up again: whole on every rank, of its own tokens."""
+    if model.moe is None or model.moe.latent_size is None:
+        return ()
+    h, latent = model.hidden_size, model.moe.latent_size
+    return (Matmul(latent, h, whole=True), Matmul(h, latent, whole=True))
+
+
+def shared_ffn(model: Model, blocks: Blocks) -> int:
+    """Feed-forward size that every token of a layer passes: the MLP's, or shared experts'."""
+    if "mlp" in blocks:
+        return model.ffn_hidden_size
+    return model.shared_ffn_hidden_size if "experts" in blocks else 0
+
+
+def layer_matmuls(model: Model, blocks: Blocks, tp: Numeric) -> tuple[Matmul, ...]:
+    """Weight matmuls of one layer on one of tp ranks, but for its router and routed experts."""
+    found: tuple[Matmul, ...] = ()
+    if "mamba" in blocks:
+        found = mamba_matmuls(model, tp)
+    if "attention" in blocks:
+        found = (*found, *attention_matmuls(model, tp))
+    ffn = shared_ffn(model, blocks)
+    if ffn:
+        found = (*found, *mlp_matmuls(model, ffn, tp))
+    return (*found, *latent_matmuls(model)) if "experts" in blocks else found
 
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Layers alike: whether they have experts, and their share of all layers."""
+    """Layers alike: the blocks they are made of, and their share of all layers."""
 
-    experts: bool
+    blocks: Blocks
     share: float
+
+    @property
+    def experts(self) -> bool:
+        """Whether they have experts."""
+        return "experts" in self.blocks
 
 
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
-    """The model's kinds of layers, dense ones first; shares sum to 1."""
-    total = model.num_layers + model.mtp_layers
-    moe = model.num_moe_layers + (model.mtp_layers if model.moe else 0)
-    counts = {False: total - moe, True: moe}
-    return tuple(LayerKind(experts, count / total) for experts, count in counts.items() if count)
+    """The model's kinds of layers, dense ones before those with experts; shares sum to 1."""
+    counts, total = counts_by_blocks(model), num_layers(model)
+    return tuple(LayerKind(blocks, count / total) for blocks, count in counts.items())
+
+
+def counts_by_blocks(model: Model) -> dict[Blocks, int]:
+    """Layers of every kind that a step passes."""
+    counts = dict(model.layers_by_blocks)
+    for blocks, count in model.prediction_blocks.items() if model.mtp_layers else ():
+        counts[blocks] = counts.get(blocks, 0) + model.mtp_layers * count
+    return counts
 
 
 def num_layers(model: Model) -> int:
-    """Layers that a step passes: the model's and its prediction layers."""
-    return model.num_layers + model.mtp_layers
+    """Layers that a step passes: the model's and those of its prediction layers."""
+    return model.num_layers + model.mtp_layers * sum(model.prediction_blocks.values())
+
+
+def num_attention_layers(model: Model) -> int:
+    """Layers that attend among those a step passes."""
+    counts = counts_by_blocks(model)
+    return sum(count for blocks, count in counts.items() if "attention" in blocks)
+
+
+def share_of(kinds: Iterable[LayerKind], block: Block) -> float:
+    """Share of all layers that have a block."""
+    return sum(kind.share for kind in kinds if block in kind.blocks)
 
 
 def model_stages(model: Model, layout: LayoutLike, reserved: Reserved) -> tuple[Numeric, Numeric]:
-    """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each."""
+    """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each.
+
+    Of a model with a layer pattern any can: all are considered.
+    """
+    if model.layer_pattern is not None:
+        return every_stage(model.num_layers, layout)
     leading = model.moe.num_dense_layers if model.moe else 0
     return stages(model.num_layers, layout, reserved, leading)
 
@@ -98,9 +181,11 @@ def layers_by_kind(
     """Layers of each kind on stages that hold `layers` of the model's, shapes as given.
 
     Leading dense layers sit where the model's first layers do, prediction layers on the last stage;
-    dense layers between those with experts are spread evenly.
+    dense layers between those with experts are spread evenly, those of a pattern as it says.
     """
     last = model.mtp_layers * (stage == layout.pp - 1) if model.mtp_layers else 0
+    if model.layer_pattern is not None:
+        return _layers_by_letter(model, model.layer_pattern, layout, stage, layers, last)
     if model.moe is None:
         return (layers + last,)
     dense = leading_layers(
@@ -114,3 +199,17 @@ def layers_by_kind(
     moe = (layers - dense) / model.moe.layer_period
     by_kind = {False: layers - moe, True: moe + last}
     return tuple(by_kind[kind.experts] for kind in layer_kinds(model))
+
+
+def _layers_by_letter(
+    model: Model, pattern: str, layout: LayoutLike, stage: Numeric, layers: Numeric, last: Numeric
+) -> tuple[Numeric, ...]:
+    """Letters of a stage's part of the pattern counted, and what prediction layers add."""
+    first = first_layer(model.num_layers, layout, stage)
+    found = []
+    for kind in layer_kinds(model):
+        letters = [kind.blocks == (LETTERS[letter],) for letter in pattern]
+        before = np.concatenate([[0], np.cumsum(letters)])
+        held = before[first + layers] - before[first]
+        found.append(held + last * model.prediction_blocks.get(kind.blocks, 0))
+    return tuple(found)

@@ -20,10 +20,16 @@ from planner.cost.activations import (
 )
 from planner.cost.context import CostContext
 from planner.cost.experts import own_tokens
-from planner.cost.layers import attention_matmuls, layers_by_kind, model_stages
+from planner.cost.layers import (
+    attention_matmuls,
+    latent_matmuls,
+    layers_by_kind,
+    model_stages,
+)
 from planner.cost.pipeline import layers_in_flight
 from planner.cost.traffic import Parameters
 from planner.layout import LayoutLike, Numeric
+from planner.problem.pattern import Blocks
 
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""
@@ -50,21 +56,22 @@ class StageMemory:
         return sum(getattr(self, f.name) for f in fields(self))
 
 
-def layer_parameters(ctx: CostContext, tp: Numeric, experts: bool) -> Numeric:
+def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
     """Parameters of one decoder layer over its tp ranks, without routed experts.
 
-    Key/value heads replicate beyond kv; latent attention's down-projections and routers are whole
-    on every rank.
+    Key/value heads replicate beyond kv; latent attention's down-projections, routers and
+    projections to the experts' latent are whole on every rank.
     """
     m = ctx.model
-    parameters = m.num_moe_layer_parameters if experts else m.num_layer_parameters
-    whole = m.hidden_size * m.moe.num_experts if experts and m.moe is not None else 0
-    if m.mla is None:
+    parameters: Numeric = m.num_parameters_of(blocks)
+    wholes = latent_matmuls(m) if "experts" in blocks else ()
+    whole = m.hidden_size * m.moe.num_experts if "experts" in blocks and m.moe is not None else 0
+    if "attention" in blocks and m.mla is None:
         replicated = ctx.keys_values_size(tp) - ctx.keys_values_size(1)
         parameters = parameters + replicated * (m.hidden_size + m.linear_bias)
-    else:
-        downs = (matmul for matmul in attention_matmuls(m, 1) if matmul.whole)
-        whole += int(sum(matmul.inputs * matmul.outputs for matmul in downs))
+    elif "attention" in blocks:
+        wholes += tuple(matmul for matmul in attention_matmuls(m, 1) if matmul.whole)
+    whole += int(sum(matmul.inputs * matmul.outputs for matmul in wholes))
     return parameters + (tp - 1.0) * whole if whole else parameters
 
 
@@ -85,7 +92,7 @@ def stage_parameters(
     experts: Numeric = 0.0
     by_kind = layers_by_kind(m, layout, stage, layers, ctx.reserved)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
-        cut = cut + held * layer_parameters(ctx, layout.tp, kind.experts)
+        cut = cut + held * layer_parameters(ctx, layout.tp, kind.blocks)
         if kind.experts:
             experts = experts + held * (float(m.num_expert_parameters) / layout.ep)
     if m.mtp_layers:
@@ -127,9 +134,9 @@ def stage_activations(
     again: Numeric = 0.0
     by_kind = layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
-        layer = layer_activations(ctx, layout, kind.experts)
+        layer = layer_activations(ctx, layout, kind.blocks)
         kept = kept + layers_in_flight(layout, stage, held) * layer.kept
-        working = np.maximum(working, working_bytes(ctx, layout, layer, kind.experts))
+        working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
         again = np.maximum(again, recomputed_score_bytes(layout, layer))
     return kept, working, again
 
@@ -154,7 +161,7 @@ def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) ->
     # what ZeRO-3 gathers at a time, twice with prefetch
     unit: Numeric = 0.0
     for kind in ctx.kinds:
-        unit = np.maximum(unit, layer_parameters(ctx, layout.tp, kind.experts) / layout.tp)
+        unit = np.maximum(unit, layer_parameters(ctx, layout.tp, kind.blocks) / layout.tp)
     found = _sharded_bytes(ctx, layout, parameters.dense, shards, unit)
     if ctx.model.moe is None:
         return found

@@ -54,6 +54,27 @@ def stages(
     return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
 
 
+def every_stage(num_layers: int, layout: LayoutLike) -> tuple[Numeric, Numeric]:
+    """All stages, one without virtual stages each, and their layers: shapes (S, …).
+
+    Rows of a table with fewer stages than others repeat their last one.
+    """
+    number = np.max(np.asarray(layout.pp))
+    stage = np.arange(number).reshape((-1,) + (1,) * np.ndim(layout.pp))
+    stage = np.minimum(stage, np.asarray(layout.pp) - 1)
+    if layout.stage_layers is not None:
+        return stage, np.array(layout.stage_layers)[stage]
+    return stage, default_stage_layers(num_layers, layout, stage)
+
+
+def first_layer(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:
+    """Layers before those of `stage`, without virtual stages."""
+    if layout.stage_layers is not None:
+        return np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])[np.asarray(stage)]
+    base, extra = num_layers // layout.pp, num_layers % layout.pp
+    return base * stage + np.clip(stage - (layout.pp - extra) // 2, 0, extra)
+
+
 def layers_by_stage(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int]:
     """Layers of every stage of one layout."""
     if layout.stage_layers is not None:

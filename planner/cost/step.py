@@ -117,6 +117,8 @@ def step_time(
     exposed = layer_exposed(ctx, layout, mean, costs, seconds)
     tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
     cp = exposed["cp_forward"] + exposed["cp_backward"]
+    if ctx.model.mamba is not None:
+        cp = cp + exposed["cp_scan_forward"] + exposed["cp_scan_backward"]
     hidden = {name: seconds[name] - value for name, value in exposed.items()}
     exchanges = exchange_exposed(ctx, layout, shape.kinds, works, seconds)
     ep = sum(kind.share * value for kind, value in zip(shape.kinds, exchanges, strict=True))
@@ -245,7 +247,7 @@ def layer_exposed(
 
     Chunked tensor parallelism pipelines with the matmuls it feeds; what belongs to the weight
     and data gradients runs beside them. A context-parallel ring travels behind attention's
-    blocks, all but the first.
+    blocks, all but the first; state-space layers wait for their exchanges.
     """
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     share = ctx.software.coefficients.tp_overlap_fraction
@@ -267,6 +269,8 @@ def layer_exposed(
     }
     for name, behind in attention.items():
         found[name] = beyond(seconds[name], blocks * behind)
+    if ctx.model.mamba is not None:
+        found |= {name: seconds[name] for name in ("cp_scan_forward", "cp_scan_backward")}
     return found
 
 

@@ -15,10 +15,12 @@ from planner.cost.collectives import GroupCost, Numeric
 from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
-from planner.cost.layers import num_layers
+from planner.cost.layers import num_attention_layers, num_layers, share_of
 from planner.cost.prices import Price, price
+from planner.cost.statespace import EXCHANGES, exchanged_elements
 from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
 from planner.problem.model import MoE
+from planner.problem.pattern import Mamba
 
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""
@@ -63,9 +65,10 @@ def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> di
     """The traffic of a layout on the rank with the most of it.
 
     Per layer (the mean one) and micro-batch: tp_forward and tp_backward (on the critical path),
-    tp_beside (beside the weight and data gradients), cp_forward, cp_backward; with experts, per
-    layer that has them: ep_forward, ep_backward, etp_forward, etp_backward. Per micro-batch: pp,
-    and tp_logits on the last stage where software gathers them.
+    tp_beside (beside the weight and data gradients), cp_forward, cp_backward, with state-space
+    layers cp_scan_forward, cp_scan_backward; with experts, per layer that has them: ep_forward,
+    ep_backward, etp_forward, etp_backward. Per micro-batch: pp, and tp_logits on the last stage
+    where software gathers them.
     Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
     gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
     step: replicate. Experts' parameters have the last ones under expert_…
@@ -77,6 +80,8 @@ def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> di
         "pp": _pipeline_channel(ctx, layout),
         **_state_channels(ctx, layout, parameters.dense, "shard", shards, ""),
     }
+    if ctx.model.mamba is not None:
+        found |= _scan_channels(ctx, layout, ctx.model.mamba)
     if ctx.model.moe is not None:
         edp = layout.tp * layout.cp * layout.dp_shard / (layout.etp * layout.ep)
         found |= _expert_channels(ctx, layout, ctx.model.moe)
@@ -91,14 +96,12 @@ def _activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 
 def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
-    """Of a layer's attention and MLP; of experts, only shared ones are cut over tp."""
+    """Of a layer's blocks; of experts, only shared ones are cut over tp."""
     sp = np.asarray(layout.sp) > 0
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     activation = _activation_bytes(ctx, layout)
-    blocks = sum(
-        kind.share * (1.0 if kind.experts and not ctx.model.shared_ffn_hidden_size else 2.0)
-        for kind in ctx.kinds
-    )
+    uncut = not ctx.model.shared_ffn_hidden_size
+    blocks = sum(kind.share * (len(kind.blocks) - (kind.experts and uncut)) for kind in ctx.kinds)
     # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
     # and the weight gradient gathers its input again
     gathers, reduces = np.where(sp, blocks, 0.0), np.where(sp, 0.0, blocks)
@@ -136,7 +139,8 @@ def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
     a2a = np.asarray(layout.cp_kind_index) == CP_KINDS.index("a2a")
-    rings, exchanges = np.where(a2a, 0.0, 1.0), np.where(a2a, 1.0, 0.0)
+    attending = num_attention_layers(ctx.model) / num_layers(ctx.model)
+    rings, exchanges = np.where(a2a, 0.0, attending), np.where(a2a, attending, 0.0)
     keys_values = ctx.keys_values_size(layout.tp)
     whole = tokens * keys_values / layout.tp * e * layout.cp
     heads = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp * e
@@ -154,6 +158,24 @@ def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel
         "cp_forward": parts(1 + again[1], 1 + again[1]),
         # gradients of keys and values travel beside them; an exchange is undone once
         "cp_backward": parts(2.0, 1.0),
+    }
+
+
+def _scan_channels(ctx: CostContext, layout: LayoutLike, mamba: Mamba) -> dict[str, Channel]:
+    """State-space layers' exchange of sequence shards for heads and back; nothing hides it."""
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    scanning = share_of(ctx.kinds, "mamba")
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
+    moved = tokens * exchanged_elements(mamba, layout.tp, layout.cp) * ctx.element_bytes
+
+    def exchange(times: Numeric) -> Channel:
+        part = Part("all_to_all", scanning * times * EXCHANGES, scanning * times * moved)
+        return Channel("cp", (part,))
+
+    forward = 1 + again[6]
+    return {
+        "cp_scan_forward": exchange(forward),
+        "cp_scan_backward": exchange(np.ones_like(forward)),
     }
 
 
@@ -213,7 +235,7 @@ def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str
     NCCL's all-to-all learns how much it will receive from an exchange of counts before it.
     """
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
-    tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
+    tokens = own_tokens(ctx, layout) * ctx.model.expert_hidden_size * ctx.element_bytes
     fullest = imbalance(ctx, moe, layout.ep)
     copies = tokens * moe.top_k * fullest
     kind = np.asarray(layout.dispatcher_index)
@@ -300,8 +322,10 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
     }
     if ctx.software.gathers_logits:
         found["tp_logits"] = m
+    if ctx.model.mamba is not None:
+        found |= dict.fromkeys(("cp_scan_forward", "cp_scan_backward"), passes)
     if ctx.model.moe is not None:
-        with_experts = passes * sum(kind.share for kind in ctx.kinds if kind.experts)
+        with_experts = passes * share_of(ctx.kinds, "experts")
         exchanges = ("ep_forward", "ep_backward", "etp_forward", "etp_backward")
         found |= dict.fromkeys(exchanges, with_experts)
         found |= {f"expert_{name}": times for name, times in states.items()}

@@ -1,4 +1,4 @@
-"""What the kernels of a layer take, by kind of layer: dense, or with experts."""
+"""What the kernels of a layer take, by kind of layer."""
 
 from __future__ import annotations
 
@@ -10,32 +10,40 @@ import numpy as np
 from planner.cost.compute import LayerTimes, layer_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_times
+from planner.cost.layers import LayerKind
 from planner.layout import LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Layers alike: their share of all, kernel times, experts' (None: they have none)."""
+    """Layers alike: their share of all, kernel times, experts' (None: they have none).
+
+    scans: whether the core of their times is a state-space scan.
+    """
 
     share: float
     layer: LayerTimes
     experts: ExpertTimes | None
+    scans: bool = False
 
 
 def kind_times(ctx: CostContext, layout: LayoutLike) -> tuple[Kind, ...]:
     """Kernel times of every kind of layer the model has."""
-    return tuple(Kind(kind.share, *_kind_times(ctx, layout, kind.experts)) for kind in ctx.kinds)
+    return tuple(
+        Kind(kind.share, *_kind_times(ctx, layout, kind), "mamba" in kind.blocks)
+        for kind in ctx.kinds
+    )
 
 
 def _kind_times(
-    ctx: CostContext, layout: LayoutLike, experts: bool
+    ctx: CostContext, layout: LayoutLike, kind: LayerKind
 ) -> tuple[LayerTimes, ExpertTimes | None]:
     layer = on_unique(
-        lambda *keys: layer_times(ctx, experts, *keys),
+        lambda *keys: layer_times(ctx, kind.blocks, *keys),
         layout.tp, layout.cp, layout.mbs, layout.sp, layout.cp_kind_index,
     )  # fmt: skip
     moe = ctx.model.moe
-    if not experts or moe is None:
+    if not kind.experts or moe is None:
         return layer, None
     # tokens are whole numbers of sequences over cp and tp: the keys of the table stay integers
     return layer, on_unique(
@@ -73,6 +81,8 @@ class Work:
 def layer_work(kind: Kind, again: Numeric) -> Work:
     """A layer's kernels, experts' among them; `again` is its column of RECOMPUTED_SHARES."""
     layer, experts = kind.layer, kind.experts
+    if kind.scans:
+        return _scan_work(layer, again)
     recompute = (
         again[0] * layer.gemm_forward
         + again[1] * layer.attention_forward
@@ -96,6 +106,25 @@ def layer_work(kind: Kind, again: Numeric) -> Work:
         layer.memory_forward + experts.memory_forward,
         layer.memory_backward + experts.memory_backward,
         recompute + rerun,
+    )
+
+
+def _scan_work(layer: LayerTimes, again: Numeric) -> Work:
+    """A state-space layer's kernels: its scan is memory-bound, and is run again in its own right.
+
+    By module nothing of it is run again.
+    """
+    memory_again = np.minimum(again[2], again[6])
+    return Work(
+        layer.gemm_forward,
+        layer.gemm_backward,
+        0.0,
+        0.0,
+        layer.memory_forward + layer.attention_forward,
+        layer.memory_backward + layer.attention_backward,
+        again[0] * layer.gemm_forward
+        + memory_again * layer.memory_forward
+        + again[6] * layer.attention_forward,
     )
 
 

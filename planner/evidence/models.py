@@ -1,18 +1,47 @@
 """The model of a published run: its dimensions, experts and latent attention."""
 
+import re
 from functools import cache
 from typing import Any
 
 from planner.evidence.published import PublishedRun, UnscorableError
+from planner.files import load
 from planner.problem.model import MLA, Model, MoE
+
+HYBRIDS = re.compile(r"nemotron[\s_-]*v?3[\s_-]*(nano|super|ultra)(?![a-z])")
+"""Names of hybrids, of which a shipped model is called nemotron-3-… ."""
+
+
+def hybrid_of(run: PublishedRun) -> Model | None:
+    """Return the shipped hybrid that a row's name says: rows have no field for a layer pattern.
+
+    Raises:
+        UnscorableError: the row gives other dimensions.
+    """
+    named = HYBRIDS.search(run.model_name.casefold())
+    if named is None:
+        return None
+    model = load(f"nemotron-3-{named.group(1)}", "model", Model)
+    given = {"n_layers": model.num_layers, "hidden": model.hidden_size}
+    if any(getattr(run, field) not in (None, size) for field, size in given.items()):
+        raise UnscorableError(f"dimensions are not those of {model.name}")
+    return model
+
+
+def has_experts(run: PublishedRun) -> bool:
+    """Return whether a row's model has experts: it says so, or is a hybrid that has."""
+    return run.moe is not None or HYBRIDS.search(run.model_name.casefold()) is not None
 
 
 def model_of(run: PublishedRun) -> Model:
-    """Return a model of the row's dimensions.
+    """Return a model of the row's dimensions, or the shipped hybrid of its name.
 
     Gated MLPs come with RMSNorm; the others with LayerNorm, and GPT's (by its name) with biases
     and learned positions. GPTs trained without flash attention used dropout.
     """
+    hybrid = hybrid_of(run)
+    if hybrid is not None:
+        return hybrid
     if run.gated_mlp is None or run.tied_embeddings is None:
         raise UnscorableError("model dimensions unknown")
     dimensions = (

@@ -9,7 +9,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from planner.evidence.models import model_of
+from planner.evidence.models import has_experts, model_of
 from planner.evidence.parts import accelerator_named
 from planner.evidence.profiles import profile_of
 from planner.evidence.published import PublishedRun, UnscorableError
@@ -103,6 +103,8 @@ def job_of(run: PublishedRun) -> Job:
     accelerator = accelerator_of(run)
     software = profile_of(run)
     layout = layout_of(run, software)
+    if model.layer_pattern and layout.vp > 1:
+        raise UnscorableError("virtual stages of a layer pattern")
     topology = topology_of(run, accelerator, num_accelerators)
     scenario = Scenario(
         model=model,
@@ -269,8 +271,8 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         raise UnscorableError("sp unknown")
     zero_stage = _known(run.zero_stage, "zero_stage")
     dp_shard = _shard_group(run, tp * cp, dp) if zero_stage else dp
-    ep = _known(run.ep, "ep") if run.moe else 1
-    etp = (run.etp or 1) if run.moe else 1
+    ep = _known(run.ep, "ep") if has_experts(run) else 1
+    etp = (run.etp or 1) if has_experts(run) else 1
     if tp * cp * dp_shard % (ep * etp):
         raise UnscorableError("etp·ep does not divide tp·cp·dp")
     return Layout(
@@ -357,7 +359,7 @@ def _overlap(run: PublishedRun, software: Software) -> str:
     """Return the software's overlaps, but for axes whose flag the row states."""
     on = []
     for axis, flags in OVERLAP_FLAGS.items():
-        if axis == "ep" and run.moe is None:
+        if axis == "ep" and not has_experts(run):
             continue
         stated = [value for name in flags if isinstance(value := _flag(run, name), bool)]
         # exchanges with experts overlap only where a preset says so

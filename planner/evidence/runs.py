@@ -30,6 +30,7 @@ from planner.evidence.metrics import (
     TimeErrors,
     mean,
 )
+from planner.evidence.models import has_experts
 from planner.evidence.published import PublishedRun, UnscorableError
 from planner.evidence.rows import Job, job_of
 from planner.layout import Layout
@@ -165,7 +166,7 @@ def chosen(
         for run in runs
         if run.quality in quality
         and in_half(run, half)
-        and models in ("all", "dense" if run.moe is None else "moe")
+        and models in ("all", "moe" if has_experts(run) else "dense")
     ]
 
 

@@ -123,6 +123,12 @@ def _line(text: str) -> str:
 def _model(model: Model, training: Training) -> list[str]:
     if model.sliding_window:
         raise ExportError(f"model {model.name}: windowed attention is not exported yet")
+    if model.layer_pattern or (model.moe and model.moe.latent_size):
+        raise ExportError(
+            f"model {model.name}: layer patterns and experts on a latent are not exported: their "
+            f"flags changed between releases, and those of {TARGET_VERSION} are not confirmed; "
+            "expressible: models without layer_pattern and moe.latent_size"
+        )
     flags = [
         f"--num-layers {model.num_layers}",
         f"--hidden-size {model.hidden_size}",

@@ -1,19 +1,36 @@
-"""Transformer language models by their dimensions."""
+"""Language models by their dimensions: transformers, and hybrids with state-space layers."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
 from planner.files import Strict
-from planner.problem.quantities import Count, CountOrZero, Layers, Positive
+from planner.problem.pattern import (
+    DENSE,
+    SPARSE,
+    Block,
+    Blocks,
+    Mamba,
+    check_patterns,
+    counted,
+)
+from planner.problem.quantities import (
+    Count,
+    CountOrZero,
+    Layers,
+    Positive,
+    divisors_in_words,
+)
 
 
 class MoE(Strict):
     """Mixture of experts: of the layers after `num_dense_layers`, the last of every `layer_period`.
 
     A token visits `top_k` of `num_experts` and all of `num_shared_experts`, each a feed-forward
-    block of `expert_ffn_hidden_size`.
+    block of `expert_ffn_hidden_size`. With a `latent_size` a projection takes tokens down to it
+    before they travel to the routed experts, which work at that width, and another one up after.
     """
 
     num_experts: Count
@@ -22,6 +39,7 @@ class MoE(Strict):
     num_shared_experts: CountOrZero = 0
     num_dense_layers: CountOrZero = 0
     layer_period: Count = 1
+    latent_size: Count | None = None
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> "MoE":
@@ -60,7 +78,11 @@ def _default_head_dim(data: dict[str, Any]) -> int:
 
 
 class Model(Strict):
-    """A decoder-only transformer; sizes in elements, counts as integers."""
+    """A decoder-only language model; sizes in elements, counts as integers.
+
+    Layers are attention and a feed-forward block, or experts for it; with a `layer_pattern`, one
+    letter a layer, each is one of them or a state-space block alone.
+    """
 
     name: str
     source: str
@@ -84,10 +106,32 @@ class Model(Strict):
     published_active_parameters: Positive | None = None
     moe: MoE | None = None
     mla: MLA | None = None
+    mamba: Mamba | None = None
+    layer_pattern: str | None = None
     mtp_layers: CountOrZero = 0
+    # Layers that a prediction layer of a model with a layer_pattern is made of.
+    mtp_pattern: str | None = None
     # Tokens a query sees in `num_windowed_layers` of the layers (default: in all of them).
     sliding_window: Count | None = None
     num_windowed_layers: CountOrZero | None = None
+
+    @model_validator(mode="after")
+    def _patterns_are_whole(self) -> "Model":
+        named = ("mamba", "moe", "mtp_pattern")
+        given = {name for name in named if getattr(self, name) is not None}
+        check_patterns(
+            self.layer_pattern, self.num_layers, self.mtp_pattern, self.mtp_layers, given
+        )
+        if self.layer_pattern and self.moe:
+            for key, usual in (("num_dense_layers", 0), ("layer_period", 1)):
+                if getattr(self.moe, key) != usual:
+                    raise InputError(
+                        f"{key} is given beside layer_pattern, which says where experts are",
+                        key=f"moe.{key}",
+                        value=getattr(self.moe, key),
+                        allowed=f"no {key}",
+                    )
+        return self
 
     @model_validator(mode="after")
     def _sizes_divide(self) -> "Model":
@@ -98,7 +142,7 @@ class Model(Strict):
                 f"{self.num_key_value_heads}",
                 key="num_key_value_heads",
                 value=self.num_key_value_heads,
-                allowed=f"a divisor of {heads}: {_divisors(heads)}",
+                allowed=f"a divisor of {heads}: {divisors_in_words(heads)}",
             )
         if "head_dim" not in self.model_fields_set and self.hidden_size % heads:
             raise InputError(
@@ -108,7 +152,7 @@ class Model(Strict):
                 value=heads,
                 allowed=f"a divisor of {self.hidden_size}, or head_dim given",
             )
-        if self.moe and not self.num_moe_layers:
+        if self.moe and not self.layer_pattern and not self.num_moe_layers:
             raise InputError(
                 f"num_dense_layers {self.moe.num_dense_layers} and layer_period "
                 f"{self.moe.layer_period} leave none of {self.num_layers} layers to experts",
@@ -116,22 +160,45 @@ class Model(Strict):
                 value=self.moe.num_dense_layers,
                 allowed=f"an integer from 0 to {max(self.num_layers - self.moe.layer_period, 0)}",
             )
-        windowed = self.num_windowed_layers
-        if windowed is not None and (self.sliding_window is None or windowed > self.num_layers):
+        windowed, most = self.num_windowed_layers, self.num_attention_layers
+        if windowed is not None and (self.sliding_window is None or windowed > most):
             raise InputError(
-                f"num_windowed_layers {windowed} of {self.num_layers} layers with sliding_window "
+                f"num_windowed_layers {windowed} of {most} layers with sliding_window "
                 f"{self.sliding_window}",
                 key="num_windowed_layers",
                 value=windowed,
-                allowed=f"an integer from 0 to {self.num_layers}, beside sliding_window",
+                allowed=f"an integer from 0 to {most}, beside sliding_window",
             )
         return self
+
+    @property
+    def layers_by_blocks(self) -> Mapping[Blocks, int]:
+        """How many of `num_layers` do what: dense ones before those with experts, as LETTERS."""
+        if self.layer_pattern is None:
+            moe = self.num_moe_layers
+            counts = {DENSE: self.num_layers - moe, SPARSE: moe}
+            return {blocks: count for blocks, count in counts.items() if count}
+        return counted(self.layer_pattern)
+
+    @property
+    def prediction_blocks(self) -> Mapping[Blocks, int]:
+        """The layers that one prediction layer is made of."""
+        if self.mtp_pattern is None:
+            return {SPARSE if self.moe else DENSE: 1}
+        return counted(self.mtp_pattern)
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers that attend among `num_layers`."""
+        return self.num_layers if self.layer_pattern is None else self.layer_pattern.count("*")
 
     @property
     def num_moe_layers(self) -> int:
         """Layers with experts among `num_layers`."""
         if self.moe is None:
             return 0
+        if self.layer_pattern is not None:
+            return self.layer_pattern.count("E")
         return max(self.num_layers - self.moe.num_dense_layers, 0) // self.moe.layer_period
 
     @property
@@ -168,35 +235,85 @@ class Model(Strict):
         keys_values = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
         return queries + latent + keys_values + heads * mla.v_head_dim * hidden
 
-    def num_mlp_parameters(self, ffn: int) -> int:
-        """Parameters of one feed-forward block of this size, without its norm."""
+    @property
+    def num_mamba_parameters(self) -> int:
+        """Parameters of one state-space block with its input norm.
+
+        Both projections, the convolution with its biases, of each head a decay, a skip and a step's
+        bias, and the scale of the gated norm.
+        """
+        if self.mamba is None:
+            return 0
+        mamba = self.mamba
+        projections = self.hidden_size * (mamba.projected_size + mamba.inner_size)
+        convolution = mamba.conv_size * (mamba.conv_kernel + 1)
+        return (
+            projections
+            + convolution
+            + 3 * mamba.num_heads
+            + mamba.inner_size
+            + self.num_norm_parameters
+        )
+
+    def num_mlp_parameters(self, ffn: int, width: int | None = None) -> int:
+        """Parameters of one feed-forward block of this size, without its norm.
+
+        Its inputs and outputs have `width` elements, the hidden size unless given.
+        """
+        width = width or self.hidden_size
         up = 2 * ffn if self.gated_mlp else ffn
-        biases = up + self.hidden_size if self.linear_bias else 0
-        return self.hidden_size * up + ffn * self.hidden_size + biases
+        biases = up + width if self.linear_bias else 0
+        return width * up + ffn * width + biases
+
+    def num_block_parameters(self, block: Block) -> int:
+        """Parameters of one block of a layer with its norm, without routed experts."""
+        if block == "attention":
+            return self.num_attention_parameters
+        if block == "mamba":
+            return self.num_mamba_parameters
+        if block == "mlp":
+            return self.num_mlp_parameters(self.ffn_hidden_size) + self.num_norm_parameters
+        return self.num_norm_parameters + self._num_around_experts
+
+    @property
+    def _num_around_experts(self) -> int:
+        """Parameters of a router, of shared experts, and of projections to a latent and back."""
+        if self.moe is None:
+            return 0
+        found = self.hidden_size * self.moe.num_experts
+        if self.moe.num_shared_experts:
+            found += self.num_mlp_parameters(self.shared_ffn_hidden_size)
+        if self.moe.latent_size:
+            latent, biases = self.moe.latent_size, self.linear_bias
+            found += 2 * self.hidden_size * latent + biases * (self.hidden_size + latent)
+        return found
+
+    def num_parameters_of(self, blocks: Blocks) -> int:
+        """Parameters of one layer of these blocks, without routed experts."""
+        return sum(self.num_block_parameters(block) for block in blocks)
 
     @property
     def num_layer_parameters(self) -> int:
         """Parameters of one dense layer: attention, MLP, two norms."""
-        mlp = self.num_mlp_parameters(self.ffn_hidden_size)
-        return self.num_attention_parameters + mlp + self.num_norm_parameters
+        return self.num_parameters_of(DENSE)
+
+    @property
+    def expert_hidden_size(self) -> int:
+        """Elements of a token as routed experts see it."""
+        return (self.moe and self.moe.latent_size) or self.hidden_size
 
     @property
     def num_expert_parameters(self) -> int:
         """Parameters of all routed experts of one layer."""
         if self.moe is None:
             return 0
-        return self.moe.num_experts * self.num_mlp_parameters(self.moe.expert_ffn_hidden_size)
+        ffn = self.moe.expert_ffn_hidden_size
+        return self.moe.num_experts * self.num_mlp_parameters(ffn, self.expert_hidden_size)
 
     @property
     def num_moe_layer_parameters(self) -> int:
         """Parameters of one layer with experts but for those: attention, router, shared experts."""
-        if self.moe is None:
-            return 0
-        router = self.hidden_size * self.moe.num_experts
-        shared = 0
-        if self.moe.num_shared_experts:
-            shared = self.num_mlp_parameters(self.shared_ffn_hidden_size)
-        return self.num_attention_parameters + self.num_norm_parameters + router + shared
+        return self.num_parameters_of(SPARSE) if self.moe else 0
 
     @property
     def shared_ffn_hidden_size(self) -> int:
@@ -222,14 +339,21 @@ class Model(Strict):
     @property
     def num_prediction_parameters(self) -> int:
         """Parameters of one multi-token prediction layer: projection, its norms, a last layer's."""
-        layer = self.num_moe_layer_parameters + self.num_expert_parameters
         projection = 2 * self.hidden_size * self.hidden_size + 3 * self.num_norm_parameters
-        return projection + (layer if self.moe else self.num_layer_parameters)
+        layers = (
+            count
+            * (self.num_parameters_of(blocks) + ("experts" in blocks) * self.num_expert_parameters)
+            for blocks, count in self.prediction_blocks.items()
+        )
+        return projection + sum(layers)
 
     @property
     def num_reserved_layers(self) -> int:
-        """Layers that a pipeline's last chunk has fewer for the prediction layers it holds."""
-        return LAYERS_PER_PREDICTION * self.mtp_layers
+        """Layers that a pipeline's last chunk has fewer for the prediction layers it holds.
+
+        None where a pattern says what layers are: such models are split evenly.
+        """
+        return 0 if self.layer_pattern else LAYERS_PER_PREDICTION * self.mtp_layers
 
     @property
     def num_parameters(self) -> int:
@@ -248,12 +372,9 @@ class Model(Strict):
     @property
     def _num_dense_parameters(self) -> int:
         """Parameters outside routed experts."""
-        dense = (self.num_layers - self.num_moe_layers) * self.num_layer_parameters
-        moe = self.num_moe_layers * self.num_moe_layer_parameters
+        layers = sum(
+            count * self.num_parameters_of(blocks)
+            for blocks, count in self.layers_by_blocks.items()
+        )
         embeddings = self.num_embedding_parameters + self.num_head_parameters
-        return embeddings + dense + moe + self.num_norm_parameters
-
-
-def _divisors(number: int) -> str:
-    small = [candidate for candidate in range(1, min(number, 1024) + 1) if number % candidate == 0]
-    return ", ".join(map(str, small))
+        return embeddings + layers + self.num_norm_parameters

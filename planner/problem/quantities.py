@@ -218,3 +218,9 @@ Positive = Annotated[Figure, Sourced(above=0)]
 NotNegative = Annotated[Figure, Sourced(at_least=0)]
 Fraction = Annotated[Figure, Sourced(at_least=0, at_most=1)]
 Efficiency = Annotated[Figure, Sourced(above=0, at_most=1)]
+
+
+def divisors_in_words(number: int) -> str:
+    """The divisors of a number up to 1024, for messages: '1, 2, 4'."""
+    small = [candidate for candidate in range(1, min(number, 1024) + 1) if number % candidate == 0]
+    return ", ".join(map(str, small))

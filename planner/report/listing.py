@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import RenderableType
@@ -10,6 +11,7 @@ from rich.text import Text
 from planner.files import Kind, load, names
 from planner.problem.hardware import Accelerator
 from planner.problem.model import Model
+from planner.problem.pattern import LETTERS
 from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology
@@ -47,12 +49,21 @@ def _topology(topology: Topology) -> Facts:
 
 def _model(model: Model) -> Facts:
     return {
-        "layers": str(model.num_layers),
+        "layers": _layers(model),
         "hidden": str(model.hidden_size),
         "heads": str(model.num_attention_heads),
         "experts": f"{model.moe.num_experts}, {model.moe.top_k} chosen" if model.moe else "·",
         "parameters": words(model.num_parameters),
     }
+
+
+def _layers(model: Model) -> str:
+    """How many; of a pattern also how many of each letter, as it writes them."""
+    if model.layer_pattern is None:
+        return str(model.num_layers)
+    pattern = Counter(model.layer_pattern)
+    letters = (f"{pattern[letter]} {letter}" for letter in LETTERS if pattern[letter])
+    return f"{model.num_layers}: " + ", ".join(letters)
 
 
 def _scenario(scenario: Scenario) -> Facts:

@@ -21,8 +21,9 @@ from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search.model_rules import rules_for
 from planner.search.room import accepted, in_blocks
-from planner.search.rules import Rule, can_overlap_exchanges, rules_of
+from planner.search.rules import Rule, can_overlap_exchanges
 
 Ints = NDArray[np.int64]
 
@@ -143,9 +144,7 @@ class _Growth:
         self.excluded: Counter[str] = Counter()
         of_members = table is not None
         self.pending: list[Rule] = [
-            rule
-            for rule in rules_of(ctx.software, ctx.model.moe is not None)
-            if bool(MEMBER_KEYS & set(rule.keys)) == of_members
+            rule for rule in rules_for(ctx) if bool(MEMBER_KEYS & set(rule.keys)) == of_members
         ]
         keys = {key for rule in self.pending for key in rule.keys}
         self.present: set[str] = keys - MEMBER_KEYS if of_members else set()

@@ -10,7 +10,8 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.layout import Layout
-from planner.search.rules import Rule, rules_of
+from planner.search.model_rules import rules_for
+from planner.search.rules import Rule
 
 
 def check(ctx: CostContext, layout: Layout) -> None:
@@ -19,7 +20,7 @@ def check(ctx: CostContext, layout: Layout) -> None:
     Raises:
         IllegalLayoutError: a rule is broken.
     """
-    for rule in rules_of(ctx.software, ctx.model.moe is not None):
+    for rule in rules_for(ctx):
         if not bool(np.all(rule.holds(ctx, layout))):
             key = rule.keys[0]
             raise IllegalLayoutError(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
 from planner.cost.context import CostContext
+from planner.cost.layers import shared_ffn
 from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
@@ -30,8 +32,16 @@ class Rule:
     holds: Predicate
 
 
-def _divides(divisor: Numeric, number: Numeric) -> Numeric:
+def divides(divisor: Numeric, number: Numeric) -> Numeric:
+    """Whether a number is a multiple of another."""
     return number % divisor == 0
+
+
+def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
+    if ctx.model.layer_pattern is None:
+        return divides(x.tp, ctx.model.ffn_hidden_size)
+    widths = (shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds)
+    return divides(x.tp, gcd(*widths))
 
 
 MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
@@ -43,14 +53,16 @@ STRUCTURAL = (
         "attention heads are a multiple of tp",
         MEGATRON + "; deepspeedai/DeepSpeed#3634",
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.num_attention_heads),
+        lambda ctx, x: (
+            not ctx.model.num_attention_layers or divides(x.tp, ctx.model.num_attention_heads)
+        ),
     ),
     Rule(
         "tp-divides-ffn",
         "the feed-forward size is a multiple of tp",
         MEGATRON,
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.ffn_hidden_size),
+        _cuts_feed_forward,
     ),
     Rule(
         "world-size",
@@ -74,9 +86,7 @@ STRUCTURAL = (
         "sequence parallelism needs sequence_length/cp to be a multiple of tp",
         MEGATRON,
         ("sp", "tp", "cp"),
-        lambda ctx, x: (
-            (np.asarray(x.sp) == 0) | _divides(x.tp * x.cp, ctx.training.sequence_length)
-        ),
+        lambda ctx, x: (np.asarray(x.sp) == 0) | divides(x.tp * x.cp, ctx.training.sequence_length),
     ),
     Rule(
         "sp-needs-tp",
@@ -90,7 +100,7 @@ STRUCTURAL = (
         "sequence_length is a multiple of 2·cp, so that the causal mask balances",
         MEGATRON,
         ("cp",),
-        lambda ctx, x: (np.asarray(x.cp) == 1) | _divides(2 * x.cp, ctx.training.sequence_length),
+        lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp, ctx.training.sequence_length),
     ),
     Rule(
         "a2a-divides-heads",
@@ -100,7 +110,7 @@ STRUCTURAL = (
         lambda ctx, x: (
             (np.asarray(x.cp_kind_index) != CP_KINDS.index("a2a"))
             | (np.asarray(x.cp) == 1)
-            | _divides(x.tp * x.cp, ctx.model.num_key_value_heads)
+            | divides(x.tp * x.cp, ctx.model.num_key_value_heads)
         ),
     ),
     Rule(
@@ -147,7 +157,8 @@ def _runs_experts_once(x: LayoutLike) -> Numeric:
 
 def can_overlap_exchanges(ctx: CostContext, x: LayoutLike) -> Numeric:
     """Whether experts' exchanges travel and the rules let them run beside another micro-batch."""
-    travel = (np.asarray(x.ep) > 1) & (ctx.model.moe is not None)
+    possible = ctx.model.moe is not None and ctx.model.layer_pattern is None
+    travel = (np.asarray(x.ep) > 1) & possible
     return travel & _alternates_chunks(x) & _has_another_microbatch(x) & _runs_experts_once(x)
 
 
@@ -157,7 +168,7 @@ EXPERTS = (
         "the number of experts is a multiple of ep",
         MEGATRON + "; pytorch/torchtitan#4831",
         ("ep",),
-        lambda ctx, x: ctx.model.moe is None or _divides(x.ep, ctx.model.moe.num_experts),
+        lambda ctx, x: ctx.model.moe is None or divides(x.ep, ctx.model.moe.num_experts),
     ),
     Rule(
         "etp-divides-expert-ffn",
@@ -165,7 +176,7 @@ EXPERTS = (
         MEGATRON,
         ("etp",),
         lambda ctx, x: (
-            ctx.model.moe is None or _divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
+            ctx.model.moe is None or divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
         ),
     ),
     Rule(
@@ -174,7 +185,7 @@ EXPERTS = (
         "pp·lcm(tp·cp, etp·ep) accelerators are needed at least",
         MEGATRON + "; NVIDIA-NeMo/Megatron-Bridge#6054; pytorch/torchtitan#4831",
         ("ep", "etp", "tp", "cp", "dp_shard"),
-        lambda ctx, x: _divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
+        lambda ctx, x: divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
     ),
     Rule(
         "experts-need-sp",
@@ -214,8 +225,8 @@ BY_SOFTWARE = (
         "Megatron-LM core 0.16 and later; modelscope/ms-swift#8219",
         ("tp",),
         lambda ctx, x: (
-            _divides(x.tp, ctx.model.num_key_value_heads)
-            | _divides(ctx.model.num_key_value_heads, np.asarray(x.tp))
+            divides(x.tp, ctx.model.num_key_value_heads)
+            | divides(ctx.model.num_key_value_heads, np.asarray(x.tp))
         ),
     ),
     Rule(
@@ -223,14 +234,14 @@ BY_SOFTWARE = (
         "key/value heads are a multiple of tp",
         "Megatron-LM core 0.15 and earlier; torchtitan models' parallelize.py",
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.num_key_value_heads),
+        lambda ctx, x: divides(x.tp, ctx.model.num_key_value_heads),
     ),
     Rule(
         "interleaved-microbatches",
         "with virtual stages the micro-batches are a multiple of pp",
         MEGATRON,
         ("num_microbatches", "vp", "pp"),
-        lambda ctx, x: (np.asarray(x.vp) == 1) | _divides(x.pp, x.num_microbatches),
+        lambda ctx, x: (np.asarray(x.vp) == 1) | divides(x.pp, x.num_microbatches),
     ),
     Rule(
         "microbatches-fill-pipeline",
@@ -244,7 +255,7 @@ BY_SOFTWARE = (
         "the layers are a multiple of pp·vp",
         "Megatron-LM 2021 arguments.py; NVIDIA/Megatron-LM#1304",
         ("pp", "vp"),
-        lambda ctx, x: _divides(x.pp * x.vp, ctx.model.num_layers),
+        lambda ctx, x: divides(x.pp * x.vp, ctx.model.num_layers),
     ),
     Rule(
         "zero2-excludes-pipeline",

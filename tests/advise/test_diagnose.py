@@ -147,7 +147,7 @@ def test_conventions_by_hand() -> None:
     h, kv, f, v, layers, s = 8192, 1024, 28672, 128256, 80, 8192
     matmuls = 2.0 * layers * (h * (h + 2 * kv) + h * h + 3 * h * f)
     attention, head = 2.0 * layers * s * h, 2.0 * h * v
-    assert flops.forward_flops_per_token(ctx) == pytest.approx((matmuls, attention, head))
+    assert flops.forward_flops_per_token(ctx) == pytest.approx((matmuls, attention, 0.0, head))
     total = matmuls + attention + head
     found = factors(diagnosed(CP_LAYOUT, mfu=1.96))
     assert found["full-attention"] == pytest.approx((total + attention) / total)

@@ -21,6 +21,7 @@ from planner.cost.compute import (
 )
 from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, RECOMPUTE
+from planner.problem.pattern import DENSE
 from tests.scenarios import (
     BACKENDS,
     LOSSY,
@@ -44,7 +45,7 @@ HBM = 1e9
 def times(
     ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1, sp: int = 0, kind: int = RING
 ) -> LayerTimes:
-    return layer_times(ctx, False, tp, cp, mbs, sp, kind)
+    return layer_times(ctx, DENSE, tp, cp, mbs, sp, kind)
 
 
 def ends(ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1) -> EndTimes:
@@ -284,26 +285,26 @@ def test_overhead_is_paid_for_each_kernel() -> None:
 
 def shares(kind: str) -> list[float]:
     """Share of the forward pass run again: matmuls, attention core, memory-bound, collectives,
-    experts, latent attention's up-projections alone."""
+    experts, latent attention's up-projections alone, state-space scans."""
     return [float(share) for share in RECOMPUTED_SHARES[:, RECOMPUTE.index(kind)]]
 
 
 def test_recomputed_shares() -> None:
-    assert shares("none") == [0, 0, 0, 0, 0, 0]
-    assert shares("selective") == [0, 1, 0, 0, 0, 0]
+    assert shares("none") == [0, 0, 0, 0, 0, 0, 0]
+    assert shares("selective") == [0, 1, 0, 0, 0, 0, 0]
     # up-projections are among the matmuls: what is whole is not run again twice
-    assert shares("full") == [1, 1, 1, 1, 1, 0]
-    assert shares("alternate") == [0.5, 0.5, 0.5, 0.5, 0.5, 0]
-    matmuls, core, elementwise, collectives, experts, ups = shares("operators")
-    assert (matmuls, core, elementwise) == (0.5, 0.0, 1.0)
+    assert shares("full") == [1, 1, 1, 1, 1, 0, 1]
+    assert shares("alternate") == [0.5, 0.5, 0.5, 0.5, 0.5, 0, 0.5]
+    matmuls, core, elementwise, collectives, experts, ups, scans = shares("operators")
+    assert (matmuls, core, elementwise, scans) == (0.5, 0.0, 1.0, 1.0)
     assert 0 <= collectives <= 1 and experts == ups == 0.0
-    assert shares("moe") == [0, 0, 0, 0, 1, 0]
-    assert shares("mla_up_proj") == [0, 0, 0, 0, 0, 1]
+    assert shares("moe") == [0, 0, 0, 0, 1, 0, 0]
+    assert shares("mla_up_proj") == [0, 0, 0, 0, 0, 1, 0]
     # of the memory-bound kernels the activation is some, with the norms some more
     act, act_norm = shares("act"), shares("act_norm")
     assert 0 < act[2] < act_norm[2] < 1
     assert sum(act) == act[2] and sum(act_norm) == act_norm[2]
-    assert RECOMPUTED_SHARES.shape == (6, len(RECOMPUTE))
+    assert RECOMPUTED_SHARES.shape == (7, len(RECOMPUTE))
 
 
 # ---------------------------------------------------------------- tables
@@ -324,9 +325,9 @@ keys = st.tuples(
 def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int, ...]]) -> None:
     ctx = LOSSY[backend, precision]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    table = on_unique(lambda *unique: layer_times(ctx, False, *unique), *columns)
+    table = on_unique(lambda *unique: layer_times(ctx, DENSE, *unique), *columns)
     for i, row in enumerate(rows):
-        one = layer_times(ctx, False, *row)
+        one = layer_times(ctx, DENSE, *row)
         for f in fields(LayerTimes):
             column = getattr(table, f.name)
             assert column.shape == (len(rows),) and column.dtype == np.float64

@@ -26,6 +26,7 @@ from planner.cost.memory import (
 )
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
+from planner.problem.pattern import DENSE, SPARSE
 from tests.expert_scenarios import (
     LATENT,
     SHIPPED,
@@ -123,9 +124,9 @@ def test_stages_together_have_the_model_s_parameters(toy: Model, pp: int) -> Non
 def test_latent_down_projections_and_routers_are_whole_on_every_rank() -> None:
     """Of one layer over tp 4: three copies more of 32·(16 + 4), 32·24 and a router of 32·8."""
     ctx = sparse_context(toy=sparse_model(mla=LATENT))
-    one, four = (float(layer_parameters(ctx, tp, True)) for tp in (1, 4))
+    one, four = (float(layer_parameters(ctx, tp, SPARSE)) for tp in (1, 4))
     assert four - one == 3 * (32 * 20 + 32 * 24 + 32 * 8)
-    dense = (float(layer_parameters(ctx, tp, False)) for tp in (4, 1))
+    dense = (float(layer_parameters(ctx, tp, DENSE)) for tp in (4, 1))
     assert next(dense) - next(dense) == 3 * (32 * 20 + 32 * 24)
 
 
@@ -170,7 +171,7 @@ def test_zero_3_shards_experts_over_their_replicas() -> None:
     few, many = (
         sum(terms(ctx, layout, layers=count)[name] for name in STATES) for count in (10, 110)
     )
-    layer = float(layer_parameters(ctx, 1, True))
+    layer = float(layer_parameters(ctx, 1, SPARSE))
     by_hand = 16 * (layer / 16 + 2 * EXPERT / 4)
     assert by_hand <= (many - few) / 100 <= by_hand * 18 / 16
 
@@ -186,7 +187,7 @@ def test_every_copy_of_a_token_is_kept(gated: bool, width: int, shared: int) -> 
     Around them as in a dense layer: norms' and blocks' inputs 8h, Q K V and output 8h.
     """
     toy = sparse_model(gated_mlp=gated, moe=experts(num_shared_experts=shared))
-    found = float(activation_bytes(sparse_context(toy=toy), Layout(), True))
+    found = float(activation_bytes(sparse_context(toy=toy), Layout(), SPARSE))
     kept = 2 * (2 * H + 2 * (width + 1) * F) + shared * 2 * (width + 1) * F
     by_hand = S * (16 * H + kept)
     assert by_hand <= found <= by_hand + 4 * 4 * S
@@ -195,7 +196,9 @@ def test_every_copy_of_a_token_is_kept(gated: bool, width: int, shared: int) -> 
 def test_recomputed_modules_are_not_kept() -> None:
     """The activation's outputs; also what norms give; all that two copies a token keep."""
     ctx = sparse_context()
-    kept = {kind: float(activation_bytes(ctx, Layout(recompute=kind), True)) for kind in RECOMPUTE}
+    kept = {
+        kind: float(activation_bytes(ctx, Layout(recompute=kind), SPARSE)) for kind in RECOMPUTE
+    }
     none = kept["none"]
     assert none - kept["act"] == S * 2 * 2 * F
     assert none - kept["act_norm"] == S * (2 * 2 * F + 4 * H)
@@ -207,7 +210,7 @@ def test_recomputed_up_projections_are_not_kept() -> None:
     """Queries and keys of 4·12 and values of 4·6, in 16 bits."""
     ctx = sparse_context(toy=sparse_model(mla=LATENT))
     kept = [
-        float(activation_bytes(ctx, Layout(recompute=kind), True))
+        float(activation_bytes(ctx, Layout(recompute=kind), SPARSE))
         for kind in ("none", "mla_up_proj")
     ]
     assert kept[0] - kept[1] == S * 2 * 4 * (12 + 12 + 6)
@@ -218,7 +221,7 @@ def test_recomputed_up_projections_are_not_kept() -> None:
 def test_recompute_keeps_less(layout: Layout, precision: str, latent: bool) -> None:
     ctx = sparse_context(toy=sparse_model(mla=LATENT if latent else None))
     ctx = replace(ctx, matmul_bytes={"bf16": 2.0, "fp8": 1.0}[precision])
-    for kind in (False, True):
+    for kind in (DENSE, SPARSE):
         kept = {
             name: float(activation_bytes(ctx, replace(layout, recompute=name), kind))
             for name in RECOMPUTE

@@ -32,7 +32,7 @@ def test_tokens_are_sequences_times_their_length() -> None:
 
 def test_forward_flops_by_hand() -> None:
     """Two a weight and token; QKᵀ and PV 4·s·q, of which the causal half counts."""
-    layers, attention, head = forward_flops_per_token(context())
+    layers, attention, _, head = forward_flops_per_token(context())
     assert layers == 2 * 8 * (4 * 32**2 + 2 * 32 * 128)
     assert attention == 8 * 4 * 64 * 32 / 2
     assert head == 2 * 32 * 64
@@ -40,7 +40,7 @@ def test_forward_flops_by_hand() -> None:
 
 def test_gated_mlp_has_three_matrices_and_key_value_heads_are_narrow() -> None:
     toy = model(gated_mlp=True, num_key_value_heads=1, head_dim=16)
-    layers, attention, _ = forward_flops_per_token(context(model=toy))
+    layers, attention, *_ = forward_flops_per_token(context(model=toy))
     assert layers == 2 * 8 * (2 * 32 * 64 + 2 * 32 * 16 + 3 * 32 * 128)
     assert attention == 8 * 2 * 64 * 64
 
@@ -109,7 +109,7 @@ def test_deepseek_v3_by_hand() -> None:
     attention = h * 1536 + 1536 * heads * 192 + h * 576 + 512 * heads * 256 + heads * 128 * h
     dense = attention + 3 * h * 18432
     sparse = attention + 9 * 3 * h * 2048 + h * 256
-    layers, cores, head = forward_flops_per_token(shipped_context("deepseek-v3"))
+    layers, cores, _, head = forward_flops_per_token(shipped_context("deepseek-v3"))
     assert layers == pytest.approx(2 * (3 * dense + 59 * sparse), rel=1e-12)
     assert cores == pytest.approx(62 * 4096 * heads * (192 + 128), rel=1e-12)
     assert head == 2 * (2 * h * 129280 + 2 * h * h)
@@ -137,7 +137,7 @@ def test_recomputed_modules_by_hand(recompute: str) -> None:
         "act_norm": 0,
     }  # fmt: skip
     none, more = (float(executed_flops(ctx, Layout(recompute=k))) for k in ("none", recompute))
-    layers, attention, _ = forward_flops_per_token(ctx)
+    layers, attention, *_ = forward_flops_per_token(ctx)
     expected = layers + attention if recompute == "full" else 2 * 8 * again[recompute]
     assert more - none == pytest.approx(8 * 64 * expected, rel=1e-9, abs=1e-6 * none)
 
@@ -163,7 +163,7 @@ def test_executed_flops_by_hand(
     attention: str, recompute: str, cores: float, layers: float
 ) -> None:
     ctx = context(training=training(attention=attention))
-    per_layers, per_cores, head = forward_flops_per_token(ctx)
+    per_layers, per_cores, _, head = forward_flops_per_token(ctx)
     expected = 8 * 64 * (layers * per_layers + cores * per_cores + 3 * head)
     assert executed_flops(ctx, Layout(recompute=recompute)) == pytest.approx(expected, rel=1e-15)
 
@@ -174,7 +174,7 @@ def test_operators_recompute_no_attention() -> None:
         float(executed_flops(context(), Layout(recompute=kind)))
         for kind in ("none", "operators", "full")
     )
-    layers, attention, _ = forward_flops_per_token(context())
+    layers, attention, *_ = forward_flops_per_token(context())
     assert operators - none == pytest.approx(8 * 64 * layers / 2)
     assert full - none == pytest.approx(8 * 64 * (layers + attention))
 

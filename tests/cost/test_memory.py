@@ -25,6 +25,7 @@ from planner.cost.pipeline import layers_by_stage
 from planner.files import load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
+from planner.problem.pattern import DENSE
 from planner.problem.quantities import Figure
 from tests.oracles import layouts
 from tests.scenarios import (
@@ -53,11 +54,11 @@ def parameters(ctx: CostContext, layout: Layout, layers: list[int]) -> list[floa
 
 
 def activation_bytes(ctx: CostContext, layout: Layout) -> float:
-    return float(activations.activation_bytes(ctx, layout, experts=False))
+    return float(activations.activation_bytes(ctx, layout, DENSE))
 
 
 def layer_parameters(ctx: CostContext, tp: int) -> float:
-    return float(memory.layer_parameters(ctx, tp, experts=False))
+    return float(memory.layer_parameters(ctx, tp, DENSE))
 
 
 # ---------------------------------------------------------------- parameters

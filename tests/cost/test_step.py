@@ -16,6 +16,7 @@ from planner.cost.flops import executed_flops, model_flops
 from planner.cost.pipeline import default_stage_layers
 from planner.cost.step import StepTime, evaluate, shape_costs
 from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
+from planner.problem.pattern import DENSE
 from tests.cost.schedules import seconds as played_out
 from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
@@ -67,7 +68,7 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
     """A vocabulary of one token leaves the last stage with next to no head."""
     ctx = silent(model=model(vocab_size=1))
     layout = Layout(pp=4, vp=vp, num_microbatches=8)
-    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
     forward = float(layer.gemm_forward + layer.attention_forward) * 8 / (4 * vp)
     backward = float(layer.gemm_backward + layer.attention_backward) * 8 / (4 * vp)
     expected = played_out(4, vp, 8, [forward] * 4 * vp, [backward] * 4 * vp)
@@ -77,7 +78,7 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
 def test_slowest_stage_sets_the_pace() -> None:
     """10 layers on 4 stages: 2 and the head against 3; the bubble is of mean slots."""
     ctx = silent(model=model(num_layers=10))
-    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
     work = [layer.gemm_forward, layer.gemm_backward]
     cores = [layer.attention_forward, layer.attention_backward]
     slot = float(sum(work) + sum(cores))
@@ -97,7 +98,7 @@ def test_named_stages_are_costed_as_they_are() -> None:
     named = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(4, 4)))
     lopsided = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(1, 7)))
     assert named == pytest.approx(even)
-    layer = layer_times(ctx, False, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
     slot = float(layer.gemm_forward + layer.gemm_backward)
     slot += float(layer.attention_forward + layer.attention_backward)
     assert lopsided["stage_imbalance"] - even["stage_imbalance"] == pytest.approx(6 * 3 * slot)
@@ -114,7 +115,7 @@ def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
     """Rates at which a ring's block takes longer, or less long, than the work beside it."""
     layout = Layout(cp=4, dp_shard=1, zero_stage=0, num_microbatches=2)
     ctx = silent()
-    layer = layer_times(ctx, False, 1, 4, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 4, 1, 0, 0)
     work = 0.75 * float(layer.attention_forward), 0.75 * float(layer.attention_backward)
     num_bytes = 0.75 * 2 * 64 * 32 * 2
     slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
@@ -139,7 +140,7 @@ def test_boundary_sends_wait_or_partly_hide() -> None:
 
 def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first_forward() -> None:
     layout = Layout(dp_shard=4, num_microbatches=8)
-    layer = layer_times(silent(), False, 1, 1, 1, 0, 0)
+    layer = layer_times(silent(), DENSE, 1, 1, 1, 0, 0)
     forward = 8 * float(layer.gemm_forward + layer.attention_forward)
     backward = 8 * float(layer.gemm_backward + layer.attention_backward)
     count = float(shape_costs(silent(), layout).parameters.dense)

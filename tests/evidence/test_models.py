@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.evidence.models import experts_of, model_of
-from planner.evidence.published import PublishedRun
+from planner.evidence.models import experts_of, has_experts, hybrid_of, model_of
+from planner.evidence.published import PublishedRun, UnscorableError
 from planner.evidence.rows import job_of
 from planner.files import load
 from planner.problem.model import MLA, Model, MoE
@@ -151,3 +151,57 @@ def test_exchanges_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
 def test_recomputed_modules(make_run: MakeRun, said: str, kind: str) -> None:
     moe = EXPERTS | {"mla": LATENT}
     assert job_of(make_run(moe=moe, recompute=said)).layout.recompute == kind
+
+
+# ---------------------------------------------------------------- hybrids
+
+UNSAID = dict.fromkeys(
+    ("n_layers", "hidden", "ffn_hidden", "n_heads", "n_kv_heads", "vocab", "gated_mlp",
+     "tied_embeddings")
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("Nemotron V3 Nano 30B", "nemotron-3-nano"),
+        ("Nemotron 3 Super", "nemotron-3-super"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron-3-ultra"),
+        ("Nemotron_3_Nano_30B", "nemotron-3-nano"),
+    ],
+)
+def test_a_hybrid_is_the_shipped_model_of_its_name(
+    name: str, model: str, make_run: MakeRun
+) -> None:
+    """No field of a row says a pattern; what it says must agree."""
+    shipped = load(model, "model", Model)
+    run = make_run(model_name=name, **UNSAID)
+    assert model_of(run) == shipped and has_experts(run)
+    agrees = {"n_layers": shipped.num_layers, "hidden": shipped.hidden_size}
+    assert model_of(make_run(model_name=name, **UNSAID | agrees)) == shipped
+    with pytest.raises(UnscorableError, match="dimensions are not those of nemotron-3"):
+        model_of(make_run(model_name=name, **UNSAID | agrees | {"hidden": 1024}))
+
+
+@pytest.mark.parametrize(
+    "name", ["Nemotron4-15B", "Nemotron-340B", "Nemotron 30 Nano", "Nemotron 3 Nanotron", ""]
+)
+def test_other_names_are_read_by_their_dimensions(name: str, make_run: MakeRun) -> None:
+    run = make_run(model_name=name)
+    assert hybrid_of(run) is None and not has_experts(run)
+    assert model_of(run).layer_pattern is None
+
+
+def test_a_hybrid_row_is_costed_with_its_experts(make_run: MakeRun) -> None:
+    """Its exchanges with them, evenly routed unless it says otherwise; no virtual stages."""
+    said = {
+        "model_name": "Nemotron V3 Nano 30B", "moe": None, "n_gpus": 8, "tp": 1, "pp": 1, "cp": 1,
+        "vp": 1, "dp": 8, "ep": 8, "gbs": 64, "mbs": 1, "grad_accum": None, "sp": False,
+        "overlap": {"dispatcher": "DeepEP"},
+    } | UNSAID  # fmt: skip
+    job = job_of(make_run(**said))
+    assert (job.layout.ep, job.layout.dispatcher) == (8, "flex")
+    assert job.scenario.training.expert_load_variation == 0.0
+    staged = said | {"pp": 2, "vp": 2, "dp": 4, "ep": 4, "grad_accum": None}
+    with pytest.raises(UnscorableError, match="virtual stages of a layer pattern"):
+        job_of(make_run(**staged))

@@ -189,6 +189,18 @@ def test_scaling_per_row_is_refused():
         export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_layers": 2, "layer_pattern": "*-"},
+        {"moe": {"num_experts": 8, "top_k": 2, "expert_ffn_hidden_size": 64, "latent_size": 32}},
+    ],
+)
+def test_patterns_and_latent_experts_are_refused(changes):
+    with pytest.raises(ExportError, match="models without layer_pattern"):
+        export_plan(with_inputs("model", **changes), "megatron")
+
+
 def test_recompute(tmp_path):
     found = flags(with_layout(recompute="full"), tmp_path)
     assert found["--recompute-granularity"] == "full"
