@@ -156,8 +156,7 @@ def _first_precision(part: Accelerator) -> Precision:
 def _sizes(scenario: Scenario, found: Plan) -> Sizes:
     model = scenario.model
     layout = found.layout or {"mbs": 1, "tp": 1, "cp": 1, "ep": 1, "etp": 1}
-    sequence = scenario.training.sequence_length
-    tokens = max(1, layout["mbs"] * sequence // layout["cp"])
+    tokens = max(1, layout["mbs"] * scenario.training.sequence_length // layout["cp"])
     up, expert = 1 + model.gated_mlp, None
     # the MLP's first product; of a layer with experts the shared ones', or the output projection
     columns = up * model.ffn_hidden_size
@@ -168,7 +167,7 @@ def _sizes(scenario: Scenario, found: Plan) -> Sizes:
         expert = (max(1, copies // model.moe.num_experts), max(1, width))
     return Sizes(
         tokens=tokens,
-        sequence_length=sequence,
+        sequence_length=scenario.training.document_length,
         hidden=model.hidden_size,
         columns=max(1, columns // layout["tp"]),
         head_dim=model.qk_head_dim,

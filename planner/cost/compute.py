@@ -212,7 +212,8 @@ def stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> Nu
 def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> Numeric:
     """Forward FLOPs of one layer's attention core on one rank, the causal half counted once.
 
-    QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask.
+    QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask; of packed
+    documents and under windows the attended share of it.
     """
     s = ctx.training.sequence_length
     width = (ctx.query_size + ctx.output_size) / tp
@@ -244,9 +245,9 @@ def attention_seconds(
     """
     coefficients, start = ctx.attention, ctx.gemm_16.overhead_seconds
     s = ctx.training.sequence_length
-    # a ring works through the sequence in blocks of s/cp
+    # a ring works through a document in blocks, each rank's part of it
     ring = np.asarray(cp_kind_index) == CP_KINDS.index("ring")
-    block = s / np.where(ring, cp, 1)
+    block = ctx.training.document_length / np.where(ring, cp, 1)
     flops = attention_flops(ctx, tp, cp, mbs)
 
     def kernel(times_forward: float, share: float, starts: float) -> Numeric:
@@ -262,7 +263,7 @@ def attention_seconds(
     moved = SCORE_BYTES.get(ctx.attention_backend)
     if moved is None:
         return kernel(1.0, coefficients.forward, 1), kernel(2.5, coefficients.backward, 1)
-    flops = flops / ctx.attended_share  # windows are masked, not left out
+    flops = flops / ctx.attended_share  # windows and documents are masked, not left out
     scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
     dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
     return (

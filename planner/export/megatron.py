@@ -121,6 +121,11 @@ def _line(text: str) -> str:
 
 
 def _model(model: Model, training: Training) -> list[str]:
+    if training.document_length < training.sequence_length:
+        raise ExportError(
+            "pretrain_gpt.py attends to whole sequences; expressible: training without "
+            "mean_document_length"
+        )
     if model.sliding_window:
         raise ExportError(f"model {model.name}: windowed attention is not exported yet")
     flags = [

@@ -93,6 +93,17 @@ STRUCTURAL = (
         lambda ctx, x: (np.asarray(x.cp) == 1) | _divides(2 * x.cp, ctx.training.sequence_length),
     ),
     Rule(
+        "cp-fits-documents",
+        "cutting documents over cp needs 2·cp tokens in each, so that each balances",
+        "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py (THD: "
+        "every document is padded to a multiple of 2·cp)",
+        ("cp", "cp_kind"),
+        lambda ctx, x: (
+            (np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a"))
+            | (2 * x.cp <= ctx.training.document_length)
+        ),
+    ),
+    Rule(
         "a2a-divides-heads",
         "cp_kind a2a needs the key/value heads of a tp rank to be a multiple of cp",
         "DeepSpeed-Ulysses (arXiv 2309.14509)",

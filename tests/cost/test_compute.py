@@ -171,6 +171,27 @@ def test_short_blocks_run_below_the_share() -> None:
         assert cut.attention_forward == pytest.approx(loss * base / 4, rel=1e-12)
 
 
+def test_packed_documents_shorten_kernels_and_blocks() -> None:
+    """16 of 64 tokens: a quarter of the work, in kernels over 16 tokens, or 4 of a ring of 4."""
+    slow = {"flash": attention(sequence_half=64.0)}
+    base = float(times(context()).attention_forward)
+    packed = context(
+        topology=topology(accelerator=accelerator(attention=slow)),
+        training=training(mean_document_length=16),
+    )
+    for cp, kind, block in ((1, RING, 16), (4, RING, 4), (4, GATHER, 16), (4, A2A, 16)):
+        found = times(packed, cp=cp, kind=kind).attention_forward
+        assert found == pytest.approx((1 + 64 / block) * base / 4 / cp, rel=1e-12)
+
+
+def test_written_scores_are_masked_not_left_out() -> None:
+    whole, packed = (
+        times(context(training=training(attention="naive", mean_document_length=length)))
+        for length in (None, 16)
+    )
+    assert packed == whole
+
+
 # ---------------------------------------------------------------- memory-bound kernels
 
 

@@ -189,6 +189,11 @@ def test_scaling_per_row_is_refused():
         export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")
 
 
+def test_packed_documents_are_refused():
+    with pytest.raises(ExportError, match="without mean_document_length"):
+        export_plan(with_inputs("training", mean_document_length=512), "megatron")
+
+
 def test_recompute(tmp_path):
     found = flags(with_layout(recompute="full"), tmp_path)
     assert found["--recompute-granularity"] == "full"

@@ -152,6 +152,13 @@ CASES = [
          "training.total_tokens", "-1 is negative", "a number > 0"),
     Case("text for tokens", S, "total_tokens: 15e12", "total_tokens: 15T",
          "training.total_tokens", "'15T' is text", "a number > 0"),
+    Case("document longer than a sequence", S, "sequence_length: 4096",
+         "sequence_length: 4096\n  mean_document_length: 4097", "training.mean_document_length",
+         "documents of 4097 tokens are longer than a sequence of 4096", "from 1 to 4096",
+         at="mean_document_length", nearest="4096"),
+    Case("document of no tokens", S, "sequence_length: 4096",
+         "sequence_length: 4096\n  mean_document_length: 0", "training.mean_document_length",
+         "0 is too small", ">= 1", at="mean_document_length"),
     # other types
     Case("number for text", M, "name: toy-model", "name: 7", "name", "7 does not fit", "text"),
     Case("yes for boolean", M, "gated_mlp: true", "gated_mlp: yes", "gated_mlp",

@@ -74,6 +74,12 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
     "cp-divides-sequence": (
         {}, [L(cp=1), L(cp=3), L(cp=4), L(cp=12)], [L(cp=8), L(cp=5), L(cp=24)],
     ),
+    # documents as long as the sequence; shorter ones below
+    "cp-fits-documents": (
+        {},
+        [L(cp=12), L(cp=2, cp_kind="all_gather"), L(cp=24, cp_kind="a2a")],
+        [L(cp=13), L(cp=24, cp_kind="all_gather")],
+    ),
     "a2a-divides-heads": (
         {},
         [L(tp=2, cp=2, cp_kind="a2a"), L(tp=8, cp_kind="a2a"), L(cp=4, cp_kind="a2a"),
@@ -165,6 +171,18 @@ def test_rule_accepts_and_rejects(rule_id: str) -> None:
     rule = rule_named(ctx, rule_id)
     assert [bool(rule.holds(ctx, layout)) for layout in accepted] == [True] * len(accepted)
     assert [bool(rule.holds(ctx, layout)) for layout in rejected] == [False] * len(rejected)
+
+
+def test_documents_are_cut_in_two_pieces_a_rank() -> None:
+    ctx = context()
+    ctx = replace(ctx, training=ctx.training.replace(mean_document_length=7))
+    rule = rule_named(ctx, "cp-fits-documents")
+    kept = [L(cp=3), L(cp=4, cp_kind="a2a")]
+    broken = [L(cp=4), L(cp=4, cp_kind="all_gather")]
+    assert [bool(rule.holds(ctx, layout)) for layout in (*kept, *broken)] == [True] * 2 + [
+        False
+    ] * 2
+    check_table(ctx, rule, kept + broken)
 
 
 @pytest.mark.parametrize("rule_id", IDS)
