@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
-        ("quantities",),
+        ("quantities", "frozen"),
         ("hardware", "model"),
         ("training",),
         ("software", "topology"),

@@ -22,6 +22,9 @@ from planner.problem.software import Software
 from planner.problem.topology import Topology
 from planner.problem.training import CudaGraphs, Training, TrainingPrecision
 
+FULL_TASKS = (None, "pretrain")
+"""A row's tasks in which every parameter is trained."""
+
 RECOMPUTES = {
     "none": "none",
     "selective": "selective",
@@ -98,6 +101,8 @@ def job_of(run: PublishedRun) -> Job:
     Raises:
         UnscorableError: the row lacks what a prediction needs, or nothing shipped stands for it.
     """
+    if run.task not in FULL_TASKS:
+        raise UnscorableError(f"task '{run.task}' may freeze parameters, which is not costed")
     num_accelerators = _known(run.n_gpus, "n_gpus")
     model = model_of(run)
     accelerator = accelerator_of(run)

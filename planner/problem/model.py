@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from planner.errors import InputError
 from planner.files import Strict
+from planner.problem.frozen import FROZEN
 from planner.problem.quantities import Count, CountOrZero, Layers, Positive
 
 
@@ -61,6 +62,8 @@ def _default_head_dim(data: dict[str, Any]) -> int:
 
 class Model(Strict):
     """A decoder-only transformer; sizes in elements, counts as integers."""
+
+    not_planned = FROZEN
 
     name: str
     source: str

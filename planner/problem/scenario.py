@@ -12,6 +12,7 @@ from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
+from planner.problem.frozen import FROZEN
 from planner.problem.model import Model
 from planner.problem.quantities import Accelerators, Count, Quantity
 from planner.problem.software import (
@@ -77,6 +78,8 @@ class Search(Strict):
 
 class Scenario(Strict):
     """A job on a cluster; references are inlined, so a scenario is complete by itself."""
+
+    not_planned = FROZEN
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]

@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from planner.errors import InputError
 from planner.files import Strict
+from planner.problem.frozen import FROZEN
 from planner.problem.hardware import AttentionBackend, Precision
 from planner.problem.quantities import Count
 
@@ -27,6 +28,8 @@ _PEAK_KEYS: dict[TrainingPrecision, Precision] = {
 
 class Training(Strict):
     """One job; `global_batch_size` counts sequences of `sequence_length` tokens."""
+
+    not_planned = FROZEN
 
     sequence_length: Count
     global_batch_size: Count

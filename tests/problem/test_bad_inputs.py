@@ -25,6 +25,8 @@ class Case:
     nearest: str | None = None
 
 
+FROZEN = "adapters and frozen parameters are not planned"
+
 A, F, T = "accelerator.yaml", "fabric.yaml", "topology.yaml"
 M, W, S = "model.yaml", "software.yaml", "scenario.yaml"
 
@@ -119,6 +121,16 @@ CASES = [
          "plain text", at="8: 1"),
     Case("merge key", M, "name: toy-model", "<<: {name: toy-model}", None, "key << is not text",
          "plain text"),
+    Case("low-rank adapters", S, "  precision: bf16", "  precision: bf16\n  lora_rank: 16",
+         "training.lora_rank", FROZEN, "sequence_length", at="lora_rank"),
+    Case("what is trained", S, "  precision: bf16", "  precision: bf16\n  trainable: lora",
+         "training.trainable", FROZEN, "sequence_length", at="trainable"),
+    Case("peft beside training", S, "num_accelerators: 32", "num_accelerators: 32\npeft: {}",
+         "peft", FROZEN, "training", at="peft"),
+    Case("frozen layers of a model", M, "norm: rmsnorm", "norm: rmsnorm\nnum_frozen_layers: 2",
+         "num_frozen_layers", FROZEN, "num_layers", at="num_frozen_layers"),
+    Case("software misspelt", S, "software:", "sftware:", "sftware", "unknown key", "software",
+         nearest="software"),
     # integers
     Case("negative", S, "sequence_length: 4096", "sequence_length: -4",
          "training.sequence_length", "-4 is negative", "an integer >= 1"),
