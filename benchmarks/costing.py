@@ -19,7 +19,7 @@ from planner.api import load_scenario
 from planner.cost import memory, step
 from planner.cost.context import CostContext
 from planner.layout import LayoutTable
-from planner.search.enumerate import layouts
+from planner.search.enumerate import layouts, usual_kinds
 from planner.search.placement import fills, order_placements
 from planner.search.problem import LayoutProblem, splits_of
 
@@ -30,7 +30,7 @@ def candidates(ctx: CostContext, num_rows: int) -> tuple[LayoutTable, np.ndarray
     """Legal layouts of the scenario and their placements in the software's first order."""
     from planner.problem.scenario import Search
 
-    table, _ = layouts(ctx, Search())
+    table, _ = layouts(ctx, usual_kinds(ctx, Search()))
     problem = LayoutProblem(ctx, table)
     fill = fills(problem.widths, ctx.num_accelerators)[0]
     placed, nested = order_placements(problem.degrees, problem.orders(0)[0], fill)

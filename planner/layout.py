@@ -24,7 +24,10 @@ RECOMPUTE = (
 module: latent attention's up-projections, activation functions, these and the norms, routed
 experts with the exchanges to and from them."""
 
-CP_KINDS = ("ring", "all_gather", "a2a")
+CP_KINDS = ("ring", "all_gather", "a2a", "hierarchical")
+"""How context-parallel ranks share attention: keys and values sent round from rank to rank behind
+it; gathered before it; heads exchanged for tokens (Ulysses); heads exchanged among `cp_a2a` ranks
+next to each other, and a ring over those groups (Megatron's a2a+p2p)."""
 
 DISPATCHERS = ("alltoall", "flex", "allgather")
 """How tokens travel to experts: a copy for every expert chosen (NCCL's all-to-all); one copy to a
@@ -110,6 +113,8 @@ class LayoutLike(Protocol):
     @property
     def cp_kind_index(self) -> Numeric: ...
     @property
+    def cp_a2a(self) -> Numeric: ...
+    @property
     def overlap_tp(self) -> Numeric: ...
     @property
     def overlap_dp(self) -> Numeric: ...
@@ -138,6 +143,13 @@ def atom_degree(layout: LayoutLike, atom: str, grid: Grid) -> Numeric:
     return np.maximum(high // low, 1)
 
 
+def ring_members(layout: LayoutLike) -> Numeric:
+    """Ranks that keys and values are sent round: 1 where they are gathered or exchanged."""
+    kind = np.asarray(layout.cp_kind_index)
+    outer = np.where(kind == CP_KINDS.index("hierarchical"), layout.cp // layout.cp_a2a, 1)
+    return np.where(kind == CP_KINDS.index("ring"), layout.cp, outer)
+
+
 def grids_nest(layout: LayoutLike) -> Numeric:
     """Whether the boundaries of both grids divide each other, so that atoms make up both."""
     nested: Numeric = True
@@ -153,7 +165,7 @@ class Layout:
 
     `stage_layers` gives the layers of each pipeline stage where the default split (even, the
     remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
-    computation ("tp+dp", "none").
+    computation ("tp+dp", "none"). `cp_a2a` is the inner degree of hierarchical context parallelism.
     """
 
     tp: int = 1
@@ -170,6 +182,7 @@ class Layout:
     sp: bool = False
     recompute: str = "none"
     cp_kind: str = "ring"
+    cp_a2a: int = 1
     overlap: str = "none"
     dispatcher: str = "alltoall"
     stage_layers: tuple[int, ...] | None = None
@@ -243,6 +256,7 @@ class Layout:
             "zero_stage": self.zero_stage, "schedule": self.schedule,
             "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
             "recompute": self.recompute, "cp_kind": self.cp_kind,
+            "cp_a2a": self.cp_a2a if self.cp_kind == "hierarchical" else None,
             "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
             "overlap": self.overlap,
         }  # fmt: skip
@@ -251,6 +265,8 @@ class Layout:
         """The layout in one short line, without degrees of 1."""
         shown = ("tp", "cp", "ep", "etp", "pp", "vp")
         parts = [f"{a}{getattr(self, a)}" for a in shown if getattr(self, a) > 1]
+        if self.cp_a2a > 1:
+            parts.append(f"a2a{self.cp_a2a}")
         parts.append(f"dp{self.dp}")
         if self.dp_replicate > 1:
             parts.append(f"shard{self.dp_shard}")
@@ -261,8 +277,8 @@ class Layout:
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "recompute_index", "cp_kind_index", "dispatcher_index", "overlap_tp",
-    "overlap_dp", "overlap_pp", "overlap_ep",
+    "zero_stage", "sp", "recompute_index", "cp_kind_index", "cp_a2a", "dispatcher_index",
+    "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -287,6 +303,7 @@ class LayoutTable:
     sp: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
+    cp_a2a: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
@@ -310,6 +327,14 @@ class LayoutTable:
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""
         columns = {name: _taken(getattr(self, name), index) for name in _INT_COLUMNS}
+        return LayoutTable(**columns, stage_layers=self.stage_layers)
+
+    def joined(self, other: LayoutTable) -> LayoutTable:
+        """These rows and those of a table of the same split."""
+        columns = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in _INT_COLUMNS
+        }
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
     def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:

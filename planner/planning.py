@@ -17,7 +17,7 @@ from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
 from planner.layout import Layout, LayoutTable, grids_nest
 from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
-from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
+from planner.problem.scenario import Scenario, Search, inputs_sha256, scenario_to_document
 from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
 from planner.search.certify import certify
@@ -26,11 +26,13 @@ from planner.search.enumerate import (
     NESTED_RULE,
     SEARCH_RULE,
     layouts,
+    usual_kinds,
+    with_cp_kinds,
 )
 from planner.search.given import given_layout, parse_layout
 from planner.search.optimize import best_placement, search
 from planner.search.placement import SideConstraints, rank_order
-from planner.search.problem import LayoutProblem, grid_of, splits_of
+from planner.search.problem import LayoutProblem, any_kind_bounds, grid_of, splits_of
 from planner.search.protocol import Row, SearchProblem, SearchResult
 from planner.search.robust import Scaled
 from planner.search.room import accepted
@@ -63,14 +65,24 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
         )
     started, cpu = time.perf_counter(), time.process_time()
     ctx = CostContext.of(scenario)
-    table, excluded = layouts(ctx, scenario.search)
+    usual = scenario.search
+    if time_limit_seconds is None:
+        usual = usual_kinds(ctx, usual)
+    table, excluded = layouts(ctx, usual)
     fitting = table.take(accepted(ctx, scenario.search, table)) if len(table) else table
     excluded[MEMORY_RULE] += len(table) - len(fitting)
     plain = LayoutProblem(ctx, fitting)
-    problem: SearchProblem = plain
-    if scenario.search.robust and len(fitting):
-        problem = Scaled(plain, bars.step_ends(bars.shipped(), ctx, fitting)[1])
-    result = _searched(problem, scenario, top_k, time_limit_seconds) if len(fitting) else None
+    result = _searched(plain, scenario, top_k, time_limit_seconds) if len(fitting) else None
+    if usual is not scenario.search and result is not None:
+        others = _other_kinds(ctx, scenario.search, fitting, result.threshold_seconds)
+        if len(others):
+            # the layouts left unopened are no better than those found
+            opened = fitting.take(np.array(result.opened_shapes, dtype=np.int64))
+            plain, fitting = LayoutProblem(ctx, opened.joined(others)), fitting.joined(others)
+            before = result.counts.placements
+            result = _searched(plain, scenario, top_k, time_limit_seconds)
+            counts = replace(result.counts, placements=result.counts.placements + before)
+            result = replace(result, counts=counts)
     if result is not None and result.status == "infeasible":
         excluded[PLACEMENT_RULE] += len(fitting)
     spent = SearchReport(
@@ -135,10 +147,27 @@ def evaluate_many(
     return results
 
 
+def _other_kinds(
+    ctx: CostContext, search: Search, table: LayoutTable, threshold_seconds: float
+) -> LayoutTable:
+    """Layouts with other kinds of context parallelism than the table's that may be below a step.
+
+    Where no bound of the table's own layouts is, whatever their kind, there are none: other kinds
+    have the memory and no more legal degrees.
+    """
+    cut = table.take(table.cp > 1)
+    factor = bars.step_ends(bars.shipped(), ctx, cut)[1] if search.robust and len(cut) else 1.0
+    near = cut.take(any_kind_bounds(ctx, cut) * factor < threshold_seconds)
+    return with_cp_kinds(ctx, search, near, ctx.software.cp_kinds[1:])
+
+
 def _searched(
-    problem: SearchProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
+    plain: LayoutProblem, scenario: Scenario, top_k: int, time_limit_seconds: float | None
 ) -> SearchResult:
-    """The search's answer, checked without its solver."""
+    """The search's answer, checked without its solver; robust, of the bars' upper ends."""
+    problem: SearchProblem = plain
+    if scenario.search.robust:
+        problem = Scaled(plain, bars.step_ends(bars.shipped(), plain.ctx, plain.table)[1])
     tie_fraction = scenario.search.tie_fraction
     constraints = SideConstraints(orders=scenario.search.orders)
     result = search(

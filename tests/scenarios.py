@@ -167,7 +167,7 @@ def software(coefficients: Mapping[str, float] | None = None, **changes: Any) ->
         "recompute": ("none", "selective", "full"),
         "sequence_parallel": "optional",
         "overlap": (),
-        "cp_kind": "ring",
+        "cp_kinds": ("ring", "all_gather", "a2a", "hierarchical"),
         "gradient_bytes": 4.0,
         "logits_bytes": 10.0,
         "runtime_bytes": 1.0,

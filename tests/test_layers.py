@@ -52,7 +52,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "search": (
         ("placement",),
-        ("protocol", "bounds", "assign", "rules", "room"),
+        ("protocol", "bounds", "assign", "room", "rule"),
+        ("context_rules",),
+        ("rules",),
         ("legality", "rows", "robust", "enumerate"),
         ("given",),
         ("problem",),

@@ -1,6 +1,6 @@
 """Seconds of one decoder layer and the LM head on one rank.
 
-Everything here depends on few keys of a layout (tp, cp, mbs, sp, cp_kind), so tables compute it on
+Everything here depends on few keys of a layout (tp, cp, mbs, sp, ring), so tables compute it on
 the unique keys and gather (`on_unique`). All functions take ints or int arrays of one shape.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import attention_matmuls, key_value_sizes, mlp_matmuls
-from planner.layout import CP_KINDS, Numeric
+from planner.layout import Numeric
 
 RECOMPUTED_SHARES = np.array(
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
@@ -104,13 +104,14 @@ def layer_times(
     cp: Numeric,
     mbs: Numeric,
     sp: Numeric,
-    cp_kind_index: Numeric,
+    ring: Numeric,
 ) -> LayerTimes:
     """Times of a layer's kernels, but for those of routed experts.
 
     Matmuls run on all of a sequence shard's tokens, cut tp ways in their weights; attention's
-    causal half is balanced over cp; norms and residuals see 1/tp of the tokens with sequence
-    parallelism (sp). A layer with experts has the shared ones for its MLP.
+    causal half is balanced over cp, `ring` of whose ranks send keys and values round; norms and
+    residuals see 1/tp of the tokens with sequence parallelism (sp). A layer with experts has the
+    shared ones for its MLP.
     """
     model = ctx.model
     tokens = mbs * ctx.training.sequence_length / cp
@@ -124,7 +125,7 @@ def layer_times(
         times = matmul_seconds(ctx, rows, matmul.outputs, matmul.inputs)
         forward, backward = forward + times[0], backward + times[1]
         up_projections = up_projections + matmul.up_projection * times[0]
-    attention = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
+    attention = attention_seconds(ctx, tp, cp, mbs, ring)
     memory = _memory_bound_seconds(ctx, tokens, ffn, tp, sp)
     cast = quantise_seconds(ctx, tokens, ffn, tp)
     return LayerTimes(
@@ -235,7 +236,7 @@ DROPOUT_BYTES_PER_SCORE = 5.0
 
 
 def attention_seconds(
-    ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric, cp_kind_index: Numeric
+    ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric, ring: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Seconds of one layer's attention core, forward and backward.
 
@@ -245,9 +246,8 @@ def attention_seconds(
     """
     coefficients, start = ctx.attention, ctx.gemm_16.overhead_seconds
     s = ctx.training.sequence_length
-    # a ring works through a document in blocks, each rank's part of it
-    ring = np.asarray(cp_kind_index) == CP_KINDS.index("ring")
-    block = ctx.training.document_length / np.where(ring, cp, 1)
+    # a ring works through a document in blocks, each of its ranks' part
+    block = ctx.training.document_length / ring
     flops = attention_flops(ctx, tp, cp, mbs)
 
     def kernel(times_forward: float, share: float, starts: float) -> Numeric:

@@ -32,7 +32,7 @@ from planner.cost.traffic import (
     occurrences,
 )
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
-from planner.layout import CP_KINDS, LayoutLike, Numeric
+from planner.layout import LayoutLike, Numeric, ring_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def step_time(
 
     exposed = layer_exposed(ctx, layout, mean, costs, seconds)
     tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
-    cp = exposed["cp_forward"] + exposed["cp_backward"]
+    cp = exposed["cp_forward"] + exposed["cp_backward"] + exposed.get("cp_inner", 0.0)
     hidden = {name: seconds[name] - value for name, value in exposed.items()}
     exchanges = exchange_exposed(ctx, layout, shape.kinds, works, seconds)
     ep = sum(kind.share * value for kind, value in zip(shape.kinds, exchanges, strict=True))
@@ -259,14 +259,15 @@ def layer_exposed(
             outside = np.maximum(outside, busy)
         found[name] = chunked(seconds[name], outside, layout.tp, share * behind, layout.overlap_tp)
     found["tp_beside"] = beyond(seconds["tp_beside"], share * work.gemm_backward)
-    ring = np.asarray(layout.cp_kind_index) == CP_KINDS.index("ring")
-    blocks = ring * (1.0 - 1.0 / layout.cp)
+    blocks = 1.0 - 1.0 / ring_members(layout)
     attention = {
         "cp_forward": work.attention_forward * (1 + again[1]),
         "cp_backward": work.attention_backward,
     }
     for name, behind in attention.items():
         found[name] = beyond(seconds[name], blocks * behind)
+    if "cp_inner" in seconds:
+        found["cp_inner"] = seconds["cp_inner"]
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost.compute import LayerTimes, layer_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_times
-from planner.layout import LayoutLike, Numeric
+from planner.layout import LayoutLike, Numeric, ring_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def _kind_times(
 ) -> tuple[LayerTimes, ExpertTimes | None]:
     layer = on_unique(
         lambda *keys: layer_times(ctx, experts, *keys),
-        layout.tp, layout.cp, layout.mbs, layout.sp, layout.cp_kind_index,
+        layout.tp, layout.cp, layout.mbs, layout.sp, ring_members(layout),
     )  # fmt: skip
     moe = ctx.model.moe
     if not experts or moe is None:

@@ -293,7 +293,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         zero_stage=zero_stage,
         sp=bool(run.sp) and tp > 1,
         recompute=recompute,
-        cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kind,
+        cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kinds[0],
         overlap=_overlap(run, software),
     )
 

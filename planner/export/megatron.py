@@ -58,7 +58,9 @@ RECOMPUTE_FLAGS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-CP_COMM_TYPES = {"ring": "p2p", "all_gather": "all_gather", "a2a": "a2a"}
+CP_COMM_TYPES = {
+    "ring": "p2p", "all_gather": "all_gather", "a2a": "a2a", "hierarchical": "a2a+p2p",
+}  # fmt: skip
 
 
 def export_megatron(plan: Plan) -> dict[str, str]:
@@ -181,6 +183,10 @@ def _layout(layout: Mapping[str, Any], model: Model) -> list[str]:
     ]
     if layout["cp"] > 1:
         flags.append(f"--cp-comm-type {CP_COMM_TYPES[layout['cp_kind']]}")
+        if layout["cp_kind"] == "hierarchical":
+            inner = layout["cp_a2a"]
+            outer = layout["cp"] // inner
+            flags += [f"--hierarchical-context-parallel-sizes {inner}", str(outer)]
     if layout["tp"] > 1 and layout["sp"]:
         flags.append("--sequence-parallel")
     overlap = layout["overlap"].split("+")

@@ -68,6 +68,7 @@ class Search(Strict):
     sp: Choices[bool] = None
     schedule: Choices[Schedule] = None
     cp_kind: Choices[ContextParallelKind] = None
+    cp_a2a: Choices[Count] = None
     dispatcher: Choices[Dispatcher] = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005

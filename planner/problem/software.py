@@ -26,7 +26,7 @@ Recompute = Literal[
     "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
 ]
 Overlap = Literal["tp", "dp", "pp", "ep"]
-ContextParallelKind = Literal["ring", "all_gather", "a2a"]
+ContextParallelKind = Literal["ring", "all_gather", "a2a", "hierarchical"]
 Dispatcher = Literal["alltoall", "flex", "allgather"]
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
@@ -61,7 +61,8 @@ class Software(Strict):
     sequence_parallel: Literal["always", "never", "optional"]
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
-    cp_kind: ContextParallelKind
+    # How context-parallel ranks share attention; the first is the usual one.
+    cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
     # What the usual split of a pipeline counts as layers before and after the model's.
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.

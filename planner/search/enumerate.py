@@ -21,8 +21,10 @@ from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search.context_rules import a2a_sizes
 from planner.search.room import accepted, in_blocks
-from planner.search.rules import Rule, can_overlap_exchanges, rules_of
+from planner.search.rule import Rule
+from planner.search.rules import can_overlap_exchanges, rules_of
 
 Ints = NDArray[np.int64]
 
@@ -80,8 +82,7 @@ def layouts(
     if ctx.model.moe is not None:
         growth.split_experts(ctx.model.moe)
     growth.split_recompute()
-    kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
-    growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
+    growth.split_cp_kinds(search.cp_kind or ctx.software.cp_kinds)
     for name in ctx.software.overlap:
         if name == "ep":
             growth.split_exchanges()
@@ -90,6 +91,30 @@ def layouts(
             growth.set(f"overlap_{name}", ones, restrict=False)
     growth.finish()
     return growth.table, growth.excluded
+
+
+def usual_kinds(ctx: CostContext, search: Search) -> Search:
+    """The search among layouts of the software's usual kind of context parallelism alone.
+
+    Unchanged where that one allows fewer degrees than others do: exchanges of heads, or rings of
+    which every document is cut.
+    """
+    kinds = ctx.software.cp_kinds
+    whole = ctx.training.document_length == ctx.training.sequence_length
+    if search.cp_kind or len(kinds) == 1 or kinds[0] not in ("ring", "all_gather") or not whole:
+        return search
+    return search.replace(cp_kind=kinds[:1])
+
+
+def with_cp_kinds(
+    ctx: CostContext, search: Search, table: LayoutTable, names: Sequence[str]
+) -> LayoutTable:
+    """The layouts of a table with each of these kinds of context parallelism in place of theirs."""
+    growth = _Growth(ctx, search, prune=False)
+    growth.table = table
+    growth.split_cp_kinds(names)
+    growth.finish()
+    return growth.table
 
 
 def _recomputes(ctx: CostContext) -> list[str]:
@@ -228,6 +253,26 @@ class _Growth:
         self.add(
             "dispatcher_index", lambda row: codes if row[0] > 1 else (0,), ("ep",), restrict=False
         )
+
+    def split_cp_kinds(self, names: Sequence[str]) -> None:
+        """Cross with kinds of context parallelism, the hierarchical with its inner degrees."""
+        kinds = [CP_KINDS.index(name) for name in names]
+        self.add(
+            "cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False
+        )
+        hierarchical = CP_KINDS.index("hierarchical")
+        if hierarchical not in kinds:
+            self.judge("cp_a2a")
+            return
+
+        def inner(row: Any) -> Sequence[int]:
+            kind, tp, cp = row
+            return a2a_sizes(self.ctx, tp, cp) if kind == hierarchical else [1]
+
+        self.add("cp_a2a", inner, ("cp_kind_index", "tp", "cp"), restrict=False)
+        if self.search.cp_a2a is not None:
+            other = self.table.cp_kind_index != hierarchical
+            self._keep(other | np.isin(self.table.cp_a2a, self.search.cp_a2a), SEARCH_RULE)
 
     def split_recompute(self) -> None:
         """Cross with the recompute kinds that can matter.

@@ -10,7 +10,8 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.layout import Layout
-from planner.search.rules import Rule, rules_of
+from planner.search.rule import Rule
+from planner.search.rules import rules_of
 
 
 def check(ctx: CostContext, layout: Layout) -> None:

@@ -6,8 +6,7 @@ Predicates take one layout or a table: the same rule judges both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,27 +14,8 @@ from planner.cost.context import CostContext
 from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
-
-Predicate = Callable[[CostContext, LayoutLike], Numeric]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
-
-    id: str
-    sentence: str
-    source: str
-    keys: tuple[str, ...]
-    holds: Predicate
-
-
-def _divides(divisor: Numeric, number: Numeric) -> Numeric:
-    return number % divisor == 0
-
-
-MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
-TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
+from planner.search.context_rules import CONTEXT
+from planner.search.rule import MEGATRON, TITAN, Rule, divides
 
 STRUCTURAL = (
     Rule(
@@ -43,14 +23,14 @@ STRUCTURAL = (
         "attention heads are a multiple of tp",
         MEGATRON + "; deepspeedai/DeepSpeed#3634",
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.num_attention_heads),
+        lambda ctx, x: divides(x.tp, ctx.model.num_attention_heads),
     ),
     Rule(
         "tp-divides-ffn",
         "the feed-forward size is a multiple of tp",
         MEGATRON,
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.ffn_hidden_size),
+        lambda ctx, x: divides(x.tp, ctx.model.ffn_hidden_size),
     ),
     Rule(
         "world-size",
@@ -74,9 +54,7 @@ STRUCTURAL = (
         "sequence parallelism needs sequence_length/cp to be a multiple of tp",
         MEGATRON,
         ("sp", "tp", "cp"),
-        lambda ctx, x: (
-            (np.asarray(x.sp) == 0) | _divides(x.tp * x.cp, ctx.training.sequence_length)
-        ),
+        lambda ctx, x: (np.asarray(x.sp) == 0) | divides(x.tp * x.cp, ctx.training.sequence_length),
     ),
     Rule(
         "sp-needs-tp",
@@ -90,30 +68,9 @@ STRUCTURAL = (
         "sequence_length is a multiple of 2·cp, so that the causal mask balances",
         MEGATRON,
         ("cp",),
-        lambda ctx, x: (np.asarray(x.cp) == 1) | _divides(2 * x.cp, ctx.training.sequence_length),
+        lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp, ctx.training.sequence_length),
     ),
-    Rule(
-        "cp-fits-documents",
-        "cutting documents over cp needs 2·cp tokens in each, so that each balances",
-        "Transformer Engine pytorch/attention/dot_product_attention/context_parallel.py (THD: "
-        "every document is padded to a multiple of 2·cp)",
-        ("cp", "cp_kind"),
-        lambda ctx, x: (
-            (np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a"))
-            | (2 * x.cp <= ctx.training.document_length)
-        ),
-    ),
-    Rule(
-        "a2a-divides-heads",
-        "cp_kind a2a needs the key/value heads of a tp rank to be a multiple of cp",
-        "DeepSpeed-Ulysses (arXiv 2309.14509)",
-        ("cp", "tp", "cp_kind"),
-        lambda ctx, x: (
-            (np.asarray(x.cp_kind_index) != CP_KINDS.index("a2a"))
-            | (np.asarray(x.cp) == 1)
-            | _divides(x.tp * x.cp, ctx.model.num_key_value_heads)
-        ),
-    ),
+    *CONTEXT,
     Rule(
         "recompute-module",
         "recompute mla_up_proj needs latent attention, recompute moe needs experts",
@@ -168,7 +125,7 @@ EXPERTS = (
         "the number of experts is a multiple of ep",
         MEGATRON + "; pytorch/torchtitan#4831",
         ("ep",),
-        lambda ctx, x: ctx.model.moe is None or _divides(x.ep, ctx.model.moe.num_experts),
+        lambda ctx, x: ctx.model.moe is None or divides(x.ep, ctx.model.moe.num_experts),
     ),
     Rule(
         "etp-divides-expert-ffn",
@@ -176,7 +133,7 @@ EXPERTS = (
         MEGATRON,
         ("etp",),
         lambda ctx, x: (
-            ctx.model.moe is None or _divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
+            ctx.model.moe is None or divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
         ),
     ),
     Rule(
@@ -185,7 +142,7 @@ EXPERTS = (
         "pp·lcm(tp·cp, etp·ep) accelerators are needed at least",
         MEGATRON + "; NVIDIA-NeMo/Megatron-Bridge#6054; pytorch/torchtitan#4831",
         ("ep", "etp", "tp", "cp", "dp_shard"),
-        lambda ctx, x: _divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
+        lambda ctx, x: divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
     ),
     Rule(
         "experts-need-sp",
@@ -225,8 +182,8 @@ BY_SOFTWARE = (
         "Megatron-LM core 0.16 and later; modelscope/ms-swift#8219",
         ("tp",),
         lambda ctx, x: (
-            _divides(x.tp, ctx.model.num_key_value_heads)
-            | _divides(ctx.model.num_key_value_heads, np.asarray(x.tp))
+            divides(x.tp, ctx.model.num_key_value_heads)
+            | divides(ctx.model.num_key_value_heads, np.asarray(x.tp))
         ),
     ),
     Rule(
@@ -234,14 +191,14 @@ BY_SOFTWARE = (
         "key/value heads are a multiple of tp",
         "Megatron-LM core 0.15 and earlier; torchtitan models' parallelize.py",
         ("tp",),
-        lambda ctx, x: _divides(x.tp, ctx.model.num_key_value_heads),
+        lambda ctx, x: divides(x.tp, ctx.model.num_key_value_heads),
     ),
     Rule(
         "interleaved-microbatches",
         "with virtual stages the micro-batches are a multiple of pp",
         MEGATRON,
         ("num_microbatches", "vp", "pp"),
-        lambda ctx, x: (np.asarray(x.vp) == 1) | _divides(x.pp, x.num_microbatches),
+        lambda ctx, x: (np.asarray(x.vp) == 1) | divides(x.pp, x.num_microbatches),
     ),
     Rule(
         "microbatches-fill-pipeline",
@@ -255,7 +212,7 @@ BY_SOFTWARE = (
         "the layers are a multiple of pp·vp",
         "Megatron-LM 2021 arguments.py; NVIDIA/Megatron-LM#1304",
         ("pp", "vp"),
-        lambda ctx, x: _divides(x.pp * x.vp, ctx.model.num_layers),
+        lambda ctx, x: divides(x.pp * x.vp, ctx.model.num_layers),
     ),
     Rule(
         "zero2-excludes-pipeline",
@@ -306,6 +263,16 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             ),
         ),
     ]
+    kinds = [CP_KINDS.index(name) for name in software.cp_kinds]
+    rules.append(
+        Rule(
+            "cp-kind",
+            f"cp_kind is one of {', '.join(software.cp_kinds)}",
+            where,
+            ("cp_kind", "cp"),
+            lambda ctx, x: (np.asarray(x.cp) == 1) | np.isin(x.cp_kind_index, kinds),
+        )
+    )
     if software.shard_groups == "full":
         rules.append(
             Rule(

@@ -184,6 +184,16 @@ def test_context_parallelism(kind, flag, tmp_path):
     assert (found["--context-parallel-size"], found["--cp-comm-type"]) == ("2", flag)
 
 
+def test_hierarchical_context_parallelism_names_both_sizes():
+    plan = replace(
+        with_layout(cp=8, dp_shard=16, cp_kind="hierarchical", cp_a2a=4),
+        rank_order=[("tp", 8), ("cp", 8), ("dp_shard", 16), ("pp", 16)],
+    )
+    text = export_plan(plan, "megatron")[NAME]
+    assert "--cp-comm-type a2a+p2p" in text
+    assert re.search(r"--hierarchical-context-parallel-sizes 4\n\s+2\n", text)
+
+
 def test_scaling_per_row_is_refused():
     with pytest.raises(ExportError, match="precision fp8-rowwise is not expressible"):
         export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")

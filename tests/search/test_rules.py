@@ -15,7 +15,8 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.files import names
 from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
 from planner.search.legality import check, nearest_values
-from planner.search.rules import BY_SOFTWARE, STRUCTURAL, Rule, rule_sentences, rules_of
+from planner.search.rule import Rule
+from planner.search.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
 from tests.scenarios import (
     shipped_software,
     small_model,
@@ -83,8 +84,22 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
     "a2a-divides-heads": (
         {},
         [L(tp=2, cp=2, cp_kind="a2a"), L(tp=8, cp_kind="a2a"), L(cp=4, cp_kind="a2a"),
-         L(tp=4, cp=2), L(tp=4, cp=2, cp_kind="all_gather")],
-        [L(tp=4, cp=2, cp_kind="a2a"), L(cp=8, cp_kind="a2a"), L(cp=3, cp_kind="a2a")],
+         L(tp=4, cp=2), L(tp=4, cp=2, cp_kind="all_gather"), L(tp=16, cp=2),
+         L(tp=2, cp=8, cp_kind="hierarchical", cp_a2a=2)],
+        [L(tp=4, cp=4, cp_kind="hierarchical", cp_a2a=2),
+         L(tp=4, cp=2, cp_kind="a2a"), L(cp=8, cp_kind="a2a"), L(cp=3, cp_kind="a2a")],
+    ),
+    "cp-a2a-divides-cp": (
+        {},
+        [L(cp=8, cp_kind="hierarchical", cp_a2a=4), L(cp=6, cp_kind="hierarchical", cp_a2a=3),
+         L(cp=4, cp_kind="a2a"), L()],
+        [L(cp=8, cp_kind="hierarchical"), L(cp=8, cp_kind="hierarchical", cp_a2a=8),
+         L(cp=8, cp_kind="hierarchical", cp_a2a=3), L(cp=8, cp_a2a=2)],
+    ),
+    "cp-kind": (
+        {"cp_kinds": ("all_gather", "ring")},
+        [L(cp=2), L(cp=2, cp_kind="all_gather"), L(cp_kind="a2a")],
+        [L(cp=2, cp_kind="a2a"), L(cp=4, cp_kind="hierarchical", cp_a2a=2)],
     ),
     "chunks-have-layers": (
         {},
@@ -160,7 +175,7 @@ IDS = sorted(CASES)
 
 def test_every_rule_has_a_case() -> None:
     known = {rule.id for rule in (*STRUCTURAL, *BY_SOFTWARE)}
-    profile = {"zero-stage", "schedule", "shard-group", "sp-always", "sp-never"}
+    profile = {"zero-stage", "cp-kind", "schedule", "shard-group", "sp-always", "sp-never"}
     assert set(CASES) == known | profile
 
 
@@ -211,6 +226,7 @@ ROWS = st.builds(
     dp_replicate=st.integers(1, 4), vp=st.integers(1, 4), mbs=st.integers(1, 4),
     num_microbatches=st.integers(1, 8), zero_stage=st.integers(0, 3), sp=st.booleans(),
     recompute=st.sampled_from(RECOMPUTE), cp_kind=st.sampled_from(CP_KINDS),
+    cp_a2a=st.integers(1, 8),
 )  # fmt: skip
 
 
