@@ -34,6 +34,10 @@ DISPATCHERS = ("alltoall", "flex", "allgather")
 domain and one to a rank, however many of its experts are chosen (DeepEP, HybridEP); all tokens to
 all ranks."""
 
+OFFLOADS = ("none", "optimizer", "activations", "optimizer+activations")
+"""What lives in the host's memory: optimizer states, which its processors step; what layers keep
+for their backward pass, all but two layers'."""
+
 OVERLAPS = ("tp", "dp", "pp", "ep")
 
 
@@ -125,6 +129,8 @@ class LayoutLike(Protocol):
     @property
     def dispatcher_index(self) -> Numeric: ...
     @property
+    def offload_index(self) -> Numeric: ...
+    @property
     def stage_layers(self) -> tuple[int, ...] | None: ...
 
 
@@ -141,6 +147,21 @@ def atom_degree(layout: LayoutLike, atom: str, grid: Grid) -> Numeric:
     low = np.maximum(starts[axis], expert_starts[expert])
     high = np.minimum(ends[axis], expert_ends[expert])
     return np.maximum(high // low, 1)
+
+
+def offloads_any(layout: LayoutLike) -> bool:
+    """Whether any row offloads: where none does, nothing of it need be costed."""
+    return bool(np.any(layout.offload_index))
+
+
+def offloads_optimizer(layout: LayoutLike) -> Numeric:
+    """Whether optimizer states live in the host's memory."""
+    return np.asarray(layout.offload_index) % 2 == 1
+
+
+def offloads_activations(layout: LayoutLike) -> Numeric:
+    """Whether what layers keep for their backward pass lives in the host's memory."""
+    return np.asarray(layout.offload_index) >= 2
 
 
 def ring_members(layout: LayoutLike) -> Numeric:
@@ -185,6 +206,7 @@ class Layout:
     cp_a2a: int = 1
     overlap: str = "none"
     dispatcher: str = "alltoall"
+    offload: str = "none"
     stage_layers: tuple[int, ...] | None = None
 
     @property
@@ -242,6 +264,11 @@ class Layout:
         """Position of `dispatcher` in DISPATCHERS."""
         return DISPATCHERS.index(self.dispatcher)
 
+    @property
+    def offload_index(self) -> int:
+        """Position of `offload` in OFFLOADS."""
+        return OFFLOADS.index(self.offload)
+
     def degrees(self, grid: Grid = DENSE_GRID) -> tuple[int, ...]:
         """Degrees of a grid's atoms."""
         return tuple(int(atom_degree(self, atom, grid)) for atom in grid.atoms)
@@ -259,6 +286,7 @@ class Layout:
             "cp_a2a": self.cp_a2a if self.cp_kind == "hierarchical" else None,
             "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
             "overlap": self.overlap,
+            "offload": self.offload,
         }  # fmt: skip
 
     def label(self) -> str:
@@ -272,13 +300,14 @@ class Layout:
             parts.append(f"shard{self.dp_shard}")
         parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
         parts += [self.recompute] if self.recompute != "none" else []
+        parts += [f"offload-{self.offload}"] if self.offload != "none" else []
         return " ".join(parts)
 
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
     "zero_stage", "sp", "recompute_index", "cp_kind_index", "cp_a2a", "dispatcher_index",
-    "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
+    "offload_index", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -305,6 +334,7 @@ class LayoutTable:
     cp_kind_index: NDArray[np.int64]
     cp_a2a: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]
+    offload_index: NDArray[np.int64]
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
     overlap_pp: NDArray[np.int64]
@@ -349,6 +379,7 @@ class LayoutTable:
             recompute=RECOMPUTE[values.pop("recompute_index")],
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
             dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
+            offload=OFFLOADS[values.pop("offload_index")],
             sp=bool(values.pop("sp")),
             overlap=overlap,
             stage_layers=self.stage_layers,

@@ -327,7 +327,7 @@ def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
 
 def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:
     if not len(table):
-        table, _ = layouts(ctx, scenario.search, prune=False)
+        table, _ = layouts(ctx, usual_kinds(ctx, scenario.search), prune=False)
     return replace(
         base,
         nearest_miss=relax.nearest_miss(ctx, scenario.search, table),

@@ -134,32 +134,40 @@ def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]
     return found
 
 
+CARRIERS = {"ring": "ring", "all_gather": "gather"}
+"""Kinds of context parallelism that bring keys and values of all → the collective that does."""
+
+
 def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
-    kind = np.asarray(layout.cp_kind_index)
-    by = {name: np.where(kind == i, 1.0, 0.0) for i, name in enumerate(CP_KINDS)}
+    kind = np.atleast_1d(layout.cp_kind_index)
+    present = [CP_KINDS[i] for i in distinct_values(kind)[0].tolist()]
+    by = {
+        name: np.where(np.asarray(layout.cp_kind_index) == CP_KINDS.index(name), 1.0, 0.0)
+        for name in present
+    }
     keys_values = ctx.keys_values_size(layout.tp)
     own = tokens * keys_values / layout.tp * e
     heads = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp * e
-    sizes = [size for size in distinct_values(np.atleast_1d(layout.cp_a2a))[0].tolist() if size > 1]
-    inner = {a: by["hierarchical"] * (np.asarray(layout.cp_a2a) == a) for a in sizes}
+    inner = {}
+    if "hierarchical" in present:
+        sizes = distinct_values(np.atleast_1d(layout.cp_a2a))[0].tolist()
+        inner = {a: by["hierarchical"] * (np.asarray(layout.cp_a2a) == a) for a in sizes if a > 1}
 
     def parts(sent: Numeric, exchanged: Numeric) -> Channel:
         whole = sent * own
-        exchanges = by["a2a"] * exchanged
-        return Channel(
-            "cp",
-            (
-                Part("ring", by["ring"] * sent, by["ring"] * whole * layout.cp),
-                Part("gather", by["all_gather"] * sent, by["all_gather"] * whole * layout.cp),
-                Part("all_to_all", 2 * exchanges, exchanges * heads),
-                *(
-                    Part(f"outer/{a}/ring", here * sent, here * whole * (layout.cp / a))
-                    for a, here in inner.items()
-                ),
-            ),
-        )
+        found = [
+            Part(CARRIERS[name], here * sent, here * whole * layout.cp)
+            for name, here in by.items()
+            if name in CARRIERS
+        ]
+        if "a2a" in by:
+            exchanges = by["a2a"] * exchanged
+            found.append(Part("all_to_all", 2 * exchanges, exchanges * heads))
+        for a, here in inner.items():
+            found.append(Part(f"outer/{a}/ring", here * sent, here * whole * (layout.cp / a)))
+        return Channel("cp", tuple(found))
 
     forward = 1 + again[1]
     found = {
@@ -167,7 +175,7 @@ def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel
         # gradients of keys and values travel beside them; an exchange is undone once
         "cp_backward": parts(2.0, 1.0),
     }
-    if sizes:
+    if inner:
         # not hidden: attention waits for heads, what follows it for tokens
         both = forward + 1.0
         exchanges = (

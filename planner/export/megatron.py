@@ -83,6 +83,7 @@ def export_megatron(plan: Plan) -> dict[str, str]:
             *_states(scenario.training, scenario.software),
         ],
         "recompute": _recompute(plan.layout["recompute"], scenario.model),
+        "offload": _offload(plan.layout.get("offload", "none"), scenario),
     }
     lines = [*_head(plan, scenario), f"{ARRAY}=("]
     for title, flags in sections.items():
@@ -295,6 +296,29 @@ def _states(training: Training, software: Software) -> list[str]:
         "--fp8-param-gather": training.precision in software.low_precision_parameters,
     }
     return [flag for flag, on in switches.items() if on]
+
+
+MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
+EXPERT_MODULES = ("expert_fc1", "moe_act")
+"""Modules whose inputs Megatron's fine-grained offloading takes: all there are."""
+
+
+def _offload(kind: str, scenario: Scenario) -> list[str]:
+    places = kind.split("+")
+    flags = []
+    if "optimizer" in places:
+        flags += [
+            "--optimizer-cpu-offload", "--optimizer-offload-fraction 1.0",
+            "--use-precision-aware-optimizer", "--overlap-cpu-optimizer-d2h-h2d",
+        ]  # fmt: skip
+    if "activations" in places:
+        if "activation-offload-excludes-pipeline" in scenario.software.rules:
+            layers = scenario.model.num_layers - 1
+            return [*flags, f"--cpu-offloading-num-layers {layers}"]
+        modules = [*MODULES, *(EXPERT_MODULES if scenario.model.moe else ())]
+        flags += ["--fine-grained-activation-offloading", f"--offload-modules {modules[0]}"]
+        flags += modules[1:]
+    return flags
 
 
 def _recompute(kind: str, model: Model) -> list[str]:

@@ -18,6 +18,7 @@ from planner.problem.quantities import Accelerators, Count, Quantity
 from planner.problem.software import (
     ContextParallelKind,
     Dispatcher,
+    Offload,
     Recompute,
     Schedule,
     Software,
@@ -70,6 +71,8 @@ class Search(Strict):
     cp_kind: Choices[ContextParallelKind] = None
     cp_a2a: Choices[Count] = None
     dispatcher: Choices[Dispatcher] = None
+    # Free means none here: what to offload is not searched unless named.
+    offload: Choices[Offload] = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"

@@ -28,6 +28,7 @@ Recompute = Literal[
 Overlap = Literal["tp", "dp", "pp", "ep"]
 ContextParallelKind = Literal["ring", "all_gather", "a2a", "hierarchical"]
 Dispatcher = Literal["alltoall", "flex", "allgather"]
+Offload = Literal["none", "optimizer", "activations", "optimizer+activations"]
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
 
@@ -69,6 +70,8 @@ class Software(Strict):
     scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.
     dispatchers: tuple[Dispatcher, ...] = ()
+    # What may live in the host's memory; nothing always may.
+    offloads: tuple[Offload, ...] = ()
     # Whether one kernel multiplies for all experts of a rank, or one after another.
     groups_matmuls: bool = False
     gradient_bytes: Bytes

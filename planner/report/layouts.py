@@ -49,6 +49,9 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
         "interleaved 1F1B" if d["vp"] > 1 else "1F1B" if d["pp"] > 1 else "",
         zero,
         "no recompute" if d["recompute"] == "none" else f"{d['recompute']} recompute",
+        ""
+        if d.get("offload", "none") == "none"
+        else f"{d['offload'].replace('+', ' and ')} on host",
         "no overlap" if d["overlap"] == "none" else f"overlap of {d['overlap'].replace('+', ', ')}",
     ]
     split = d.get("stage_layers") or []

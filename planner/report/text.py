@@ -166,6 +166,9 @@ def _verdict(plan: Plan, memory: MemoryReport) -> RenderableType:
         f"{_bar(plan, memory.peak_low_bytes, memory.peak_high_bytes, _gigabytes)}",
         "not bold default",
     )
+    if memory.host_bytes is not None and memory.host_capacity_bytes is not None:
+        host = f"{gigabytes(memory.host_bytes)} of {gigabytes(memory.host_capacity_bytes)} GB"
+        text.append(f"; {host} of its host's pinned", "not bold default")
     return text
 
 

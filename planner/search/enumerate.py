@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from planner.cost import memory
 from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
+from planner.layout import (
+    CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
+    RECOMPUTE,
+    Layout,
+    LayoutTable,
+    grids_nest,
+)
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
 from planner.search.context_rules import a2a_sizes
@@ -72,6 +80,10 @@ def layouts(
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
     growth.restrict_schedule()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
+    away = [OFFLOADS.index(name) for name in search.offload or ("none",)]
+    if away != [0]:
+        growth.add("offload_index", lambda row: away, (), restrict=False)
+    growth.judge("offload_index")
     if ctx.software.shard_groups == "any":
         growth.split_shards()
     growth.restrict("dp_shard", growth.table.dp_shard)
@@ -331,8 +343,7 @@ class _Growth:
 
 
 def _key(column: str) -> str:
-    names = {"recompute_index": "recompute", "cp_kind_index": "cp_kind"}
-    return {**names, "dispatcher_index": "dispatcher"}.get(column, column)
+    return column.removesuffix("_index")
 
 
 def _allowed(search: Search, name: str) -> list[int] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, DISPATCHERS, OVERLAPS, RECOMPUTE, Layout
+from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, OVERLAPS, RECOMPUTE, Layout
 from planner.search.context_rules import a2a_sizes
 from planner.search.legality import check
 from planner.search.rules import can_overlap_exchanges
@@ -23,6 +23,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE,
     "cp_kind": CP_KINDS,
     "dispatcher": DISPATCHERS,
+    "offload": OFFLOADS,
     "schedule": ("1f1b", "interleaved"),
 }
 KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
@@ -85,6 +86,7 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
         cp_a2a=values.get("cp_a2a", default_a2a(ctx, tp, cp, values.get("cp_kind"))),
         overlap=values.get("overlap", "none"),
         dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
+        offload=values.get("offload", "none"),
         stage_layers=values.get("stage_layers"),
     )  # fmt: skip
     if "overlap" not in values:

@@ -13,7 +13,7 @@ from planner.cost.context import CostContext
 from planner.cost.layers import model_stages
 from planner.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import layouts
+from planner.search.enumerate import layouts, usual_kinds
 from planner.search.placement import fills
 from planner.search.problem import LayoutProblem
 from planner.search.room import accepted, upper_ends
@@ -30,7 +30,8 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     if not len(table):
         return None
     usage, peak = memory.worst_stage(ctx, table)
-    i = int(np.argmin(peak))
+    held = memory.host_holds(ctx, table)
+    i = int(np.argmin(np.where(held | ~np.any(held), peak, np.inf)))
     if accepted(ctx, search, table).any():
         return None
     capacity, limit = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))
@@ -73,7 +74,7 @@ def relaxations(scenario: Scenario) -> Iterator[dict[str, Any]]:
 
 def _fitting(scenario: Scenario) -> dict[str, Any] | None:
     ctx = CostContext.of(scenario)
-    table, _ = layouts(ctx, scenario.search)
+    table, _ = layouts(ctx, usual_kinds(ctx, scenario.search))
     fitting = table.take(accepted(ctx, scenario.search, table))
     if not _placeable(LayoutProblem(ctx, fitting), scenario.search.orders):
         return None

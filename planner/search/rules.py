@@ -12,7 +12,16 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.errors import InputError, nearest_of
-from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
+from planner.layout import (
+    CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
+    RECOMPUTE,
+    LayoutLike,
+    Numeric,
+    offloads_activations,
+    offloads_optimizer,
+)
 from planner.problem.software import Software
 from planner.search.context_rules import CONTEXT
 from planner.search.rule import MEGATRON, TITAN, Rule, divides
@@ -83,6 +92,21 @@ STRUCTURAL = (
             )
             & ((np.asarray(x.recompute_index) != RECOMPUTE.index("moe")) | bool(ctx.model.moe))
         ),
+    ),
+    Rule(
+        "offload-needs-host",
+        "offloading needs the accelerator's host: its link and memory",
+        "definition",
+        ("offload",),
+        lambda ctx, x: (np.asarray(x.offload_index) == 0) | (ctx.accelerator.host is not None),
+    ),
+    Rule(
+        "optimizer-offload-needs-zero",
+        "offloading optimizer states needs them sharded, zero_stage 1 or more",
+        "DeepSpeed 0.19 runtime/zero/config.py (offload_optimizer); Megatron-LM arguments.py "
+        "(optimizer_cpu_offload needs the precision-aware, so the distributed optimizer)",
+        ("zero_stage", "offload"),
+        lambda ctx, x: ~offloads_optimizer(x) | (np.asarray(x.zero_stage) >= 1),
     ),
     Rule(
         "chunks-have-layers",
@@ -222,6 +246,20 @@ BY_SOFTWARE = (
         lambda ctx, x: (np.asarray(x.zero_stage) < 2) | (np.asarray(x.pp) == 1),
     ),
     Rule(
+        "activation-offload-excludes-pipeline",
+        "offloading whole layers' activations excludes a pipeline",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide (cpu_offloading needs pp=1)",
+        ("pp", "offload"),
+        lambda ctx, x: ~offloads_activations(x) | (np.asarray(x.pp) == 1),
+    ),
+    Rule(
+        "activation-offload-excludes-recompute",
+        "offloading whole layers' activations excludes recomputing any",
+        "Megatron-LM core 0.16 transformer_config.py (cpu_offloading)",
+        ("recompute", "offload"),
+        lambda ctx, x: ~offloads_activations(x) | (np.asarray(x.recompute_index) == 0),
+    ),
+    Rule(
         "data-parallel-only",
         "the framework has no tensor, context or pipeline parallelism",
         "mosaicml/llm-foundry (FSDP)",
@@ -271,6 +309,16 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             where,
             ("cp_kind", "cp"),
             lambda ctx, x: (np.asarray(x.cp) == 1) | np.isin(x.cp_kind_index, kinds),
+        )
+    )
+    places = [OFFLOADS.index(name) for name in ("none", *software.offloads)]
+    rules.append(
+        Rule(
+            "offload",
+            f"offload is one of {', '.join(('none', *software.offloads))}",
+            where,
+            ("offload",),
+            lambda ctx, x: np.isin(x.offload_index, places),
         )
     )
     if software.shard_groups == "full":

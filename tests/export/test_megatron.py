@@ -194,6 +194,14 @@ def test_hierarchical_context_parallelism_names_both_sizes():
     assert re.search(r"--hierarchical-context-parallel-sizes 4\n\s+2\n", text)
 
 
+def test_offloading_names_its_flags():
+    text = export_plan(with_layout(offload="optimizer+activations"), "megatron")[NAME]
+    assert "--optimizer-cpu-offload" in text and "--use-precision-aware-optimizer" in text
+    assert "--fine-grained-activation-offloading" in text
+    assert "expert_fc1" not in text
+    assert "offload" not in export_plan(fabricated_plan(), "megatron")[NAME]
+
+
 def test_scaling_per_row_is_refused():
     with pytest.raises(ExportError, match="precision fp8-rowwise is not expressible"):
         export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")

@@ -243,7 +243,8 @@ def test_vp_and_schedule_restrict_together(schedule: Literal["1f1b", "interleave
 
 
 def test_search_for_a_cp_kind_offers_that_kind() -> None:
-    scenario = small_scenario(16, search=Search(cp=(2, 4), cp_kind=("a2a", "all_gather")))
+    search = Search(cp=(2, 4), cp_kind=("a2a", "all_gather"))
+    scenario = small_scenario(16, software=small_software(cp_kinds=CP_KINDS), search=search)
     table, _ = enumerated(scenario)
     assert {table.row(i).cp_kind for i in range(len(table))} == {"a2a", "all_gather"}
     check_equal(scenario)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.files import names
-from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, OFFLOADS, RECOMPUTE, Layout, LayoutTable
 from planner.search.legality import check, nearest_values
 from planner.search.rule import Rule
 from planner.search.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
@@ -139,6 +139,29 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(recompute=kind) for kind in ("none", "selective", "full", "act", "act_norm")],
         [L(recompute="moe"), L(recompute="mla_up_proj")],
     ),
+    # the toy has no host
+    "offload-needs-host": ({}, [L()], [L(offload="optimizer"), L(offload="activations")]),
+    "optimizer-offload-needs-zero": (
+        {},
+        [L(zero_stage=1, offload="optimizer"), L(zero_stage=0),
+         L(zero_stage=0, offload="activations")],
+        [L(zero_stage=0, offload="optimizer"), L(zero_stage=0, offload="optimizer+activations")],
+    ),
+    "offload": (
+        {"offloads": ("optimizer",)},
+        [L(), L(offload="optimizer")],
+        [L(offload="activations"), L(offload="optimizer+activations")],
+    ),
+    "activation-offload-excludes-pipeline": (
+        {"rules": ("activation-offload-excludes-pipeline",)},
+        [L(pp=2), L(offload="activations"), L(pp=2, offload="optimizer")],
+        [L(pp=2, offload="activations"), L(pp=4, offload="optimizer+activations")],
+    ),
+    "activation-offload-excludes-recompute": (
+        {"rules": ("activation-offload-excludes-recompute",)},
+        [L(recompute="full"), L(offload="activations"), L(recompute="full", offload="optimizer")],
+        [L(recompute="selective", offload="activations")],
+    ),
     "data-parallel-only": (
         {"rules": ("data-parallel-only",)},
         [L(dp_shard=16), L(dp_shard=4, dp_replicate=4)],
@@ -175,7 +198,15 @@ IDS = sorted(CASES)
 
 def test_every_rule_has_a_case() -> None:
     known = {rule.id for rule in (*STRUCTURAL, *BY_SOFTWARE)}
-    profile = {"zero-stage", "cp-kind", "schedule", "shard-group", "sp-always", "sp-never"}
+    profile = {
+        "zero-stage",
+        "cp-kind",
+        "offload",
+        "schedule",
+        "shard-group",
+        "sp-always",
+        "sp-never",
+    }
     assert set(CASES) == known | profile
 
 
@@ -226,7 +257,7 @@ ROWS = st.builds(
     dp_replicate=st.integers(1, 4), vp=st.integers(1, 4), mbs=st.integers(1, 4),
     num_microbatches=st.integers(1, 8), zero_stage=st.integers(0, 3), sp=st.booleans(),
     recompute=st.sampled_from(RECOMPUTE), cp_kind=st.sampled_from(CP_KINDS),
-    cp_a2a=st.integers(1, 8),
+    cp_a2a=st.integers(1, 8), offload=st.sampled_from(OFFLOADS),
 )  # fmt: skip
 
 
