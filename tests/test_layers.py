@@ -35,6 +35,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "problem": (
         ("quantities", "frozen"),
         ("hardware", "model"),
+        ("recipes",),
         ("training",),
         ("software", "topology"),
         ("scenario",),

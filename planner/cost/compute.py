@@ -16,6 +16,7 @@ from planner.cost.context import CostContext
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import attention_matmuls, key_value_sizes, mlp_matmuls
 from planner.layout import Numeric
+from planner.problem.recipes import RECIPES
 
 RECOMPUTED_SHARES = np.array(
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
@@ -348,16 +349,32 @@ def quantise_seconds(
     up = (2 * ffn if model.gated_mlp else ffn) * (ffn > 0)
     into_mlp = h * (ffn > 0)
     inputs = h + into_mlp + (ctx.output_size + ffn) / tp
-    gradients = h + into_mlp + (ctx.query_size + ctx.keys_values_size(tp) + up) / tp
-    return cast_seconds(ctx, tokens * inputs, 4), cast_seconds(ctx, tokens * gradients, 4)
+    projected = ctx.query_size + ctx.keys_values_size(tp)
+    gradients = h + into_mlp + (projected + up) / tp
+    weights = h * (projected + ctx.output_size + up + ffn) / tp
+    return cast_seconds(ctx, tokens * inputs, tokens * gradients, weights, 4)
 
 
-def cast_seconds(ctx: CostContext, elements: Numeric, num_kernels: float) -> Numeric:
-    """Casting elements to the matmuls' precision: read in 16 bits, written twice, as it is and
-    transposed. Nothing in 16 bits."""
+def cast_seconds(
+    ctx: CostContext, inputs: Numeric, gradients: Numeric, weights: Numeric, num_kernels: float
+) -> tuple[Numeric, Numeric]:
+    """Casting elements of matmuls' inputs, their outputs' gradients and their weights, forward and
+    backward, as the recipe does; nothing in 16 bits."""
     if not ctx.low_precision:
-        return 0.0
-    return stream(ctx, (ctx.element_bytes + 2 * ctx.matmul_bytes) * elements, num_kernels)
+        return 0.0, 0.0
+    casts = RECIPES[ctx.training.precision].casts
+
+    def moved(passes: tuple[float, float]) -> float:
+        reads, writes = passes
+        return reads * ctx.element_bytes + writes * ctx.matmul_bytes
+
+    forward = moved(casts.input_forward) * inputs
+    backward = moved(casts.gradient) * gradients
+    if casts.input_backward != (0.0, 0.0):
+        backward = backward + moved(casts.input_backward) * inputs
+        forward = forward + moved(casts.weight_forward) * weights
+        backward = backward + moved(casts.weight_backward) * weights
+    return stream(ctx, forward, num_kernels), stream(ctx, backward, num_kernels)
 
 
 KERNELS_PER_LAYER_FORWARD = 14.0

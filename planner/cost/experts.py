@@ -86,17 +86,19 @@ def expert_times(
     multiplier = software.coefficients.memory_bound_multiplier
     router = tokens * moe.num_experts * ROUTER_BYTES
     e = ctx.element_bytes
+    weights = groups * h * (up + f) / etp
+    cast = cast_seconds(ctx, rows * (h + f / etp), rows * (h + up / etp), weights, 2)
     return ExpertTimes(
         gemm_forward=forward,
         gemm_backward=backward,
         memory_forward=stream(
             ctx, multiplier * (e * (permuted + rows * act_forward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (h + f / etp), 2),
+        + cast[0],
         memory_backward=stream(
             ctx, multiplier * (e * (permuted + rows * act_backward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (h + up / etp), 2),
+        + cast[1],
     )
 
 

@@ -205,7 +205,8 @@ def _state_channels(
     zero = np.asarray(layout.zero_stage)
     whole = np.where(zero == 3, 1.0, 0.0)
     sharded = np.where(zero >= 1, 1.0, 0.0)
-    weights = parameters * ctx.element_bytes
+    as_cast = ctx.training.precision in ctx.software.gathers_weights_as_cast
+    weights = parameters * (ctx.matmul_bytes if as_cast else ctx.element_bytes)
     gradients = parameters * ctx.software.gradient_bytes
     ranks = ctx.software.buckets_grow * shards * layout.dp_replicate
     size = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)

@@ -17,10 +17,11 @@ from planner.files import load
 from planner.layout import Layout
 from planner.problem.hardware import Accelerator
 from planner.problem.quantities import Figure
+from planner.problem.recipes import TrainingPrecision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology
-from planner.problem.training import CudaGraphs, Training, TrainingPrecision
+from planner.problem.training import CudaGraphs, Training
 
 FULL_TASKS = (None, "pretrain")
 """A row's tasks in which every parameter is trained."""

@@ -15,7 +15,7 @@ from planner.problem.quantities import (
     Positive,
     Seconds,
 )
-from planner.problem.training import TrainingPrecision
+from planner.problem.recipes import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
 Schedule = Literal["1f1b", "interleaved"]
@@ -94,6 +94,8 @@ class Software(Strict):
     gathers_once_in_pipelines: bool = False
     # Precisions in which sequence parallelism gathers what matmuls read after the cast, not before.
     gathers_as_cast: tuple[TrainingPrecision, ...] = ()
+    # Precisions in which ZeRO gathers weights after the cast, not before.
+    gathers_weights_as_cast: tuple[TrainingPrecision, ...] = ()
     # Precisions whose weights are held as matmuls read them alone.
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
     # Whether a rank gathers logits of the whole vocabulary for the loss, or keeps its tp share.

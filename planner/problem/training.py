@@ -10,20 +10,9 @@ from planner.files import Strict
 from planner.problem.frozen import FROZEN
 from planner.problem.hardware import AttentionBackend, Precision
 from planner.problem.quantities import Count
-
-TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp8-rowwise", "mxfp8", "fp8-blockwise", "nvfp4"]
+from planner.problem.recipes import RECIPES, TrainingPrecision
 
 CudaGraphs = Literal["none", "partial", "full"]
-
-_PEAK_KEYS: dict[TrainingPrecision, Precision] = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "fp8-rowwise": "fp8",
-    "mxfp8": "fp8",
-    "fp8-blockwise": "fp8",
-    "nvfp4": "fp4",
-}
 
 
 class Training(Strict):
@@ -68,4 +57,4 @@ class Training(Strict):
     @property
     def peak_key(self) -> Precision:
         """Which dense peak of the accelerator the main matmuls run against."""
-        return _PEAK_KEYS[self.precision]
+        return RECIPES[self.precision].peak

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from planner.cost.compute import (
 )
 from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, RECOMPUTE, Layout, ring_members
+from planner.problem.recipes import RECIPES, TrainingPrecision
 from tests.scenarios import (
     BACKENDS,
     LOSSY,
@@ -283,6 +284,32 @@ def test_low_precision_is_paid_for_in_conversions() -> None:
     )
     assert fast.memory_forward > slow.memory_forward
     assert fast.memory_backward > slow.memory_backward
+
+
+def test_scaling_per_row_casts_every_operand_of_every_matmul() -> None:
+    """Forward: inputs and weights read in 2 bytes and written in 1; back: inputs and weights across
+    their rows, read twice, and gradients both ways, read three times and written twice."""
+    bound = {"hbm_bytes_per_second": HBM, "peak_flops": {"bf16": NO_LIMIT, "fp8": NO_LIMIT}}
+    per_tensor, per_row, none = (
+        times(on_part({"precision": precision}, **bound))
+        for precision in ("fp8", "fp8-rowwise", "bf16")
+    )
+    inputs, gradients = 64 * (32 + 32 + 32 + 128), 64 * (32 + 32 + 96 + 128)
+    added = per_tensor.memory_forward - none.memory_forward
+    assert added == pytest.approx(4 * inputs / HBM)
+    assert per_tensor.memory_backward - none.memory_backward == pytest.approx(4 * gradients / HBM)
+    added = per_row.memory_forward - none.memory_forward
+    assert added == pytest.approx(3 * (inputs + WEIGHTS) / HBM)
+    added = per_row.memory_backward - none.memory_backward
+    assert added == pytest.approx((5 * (inputs + WEIGHTS) + 8 * gradients) / HBM)
+
+
+def test_every_precision_has_a_recipe() -> None:
+    assert set(RECIPES) == set(get_args(TrainingPrecision))
+    for precision, recipe in RECIPES.items():
+        assert recipe.source and recipe.scales
+        cast = recipe.casts.input_forward != (0.0, 0.0)
+        assert cast == (precision not in ("bf16", "fp16"))
 
 
 def test_overhead_is_paid_for_each_kernel() -> None:

@@ -97,6 +97,24 @@ def test_all_to_all_exchanges_heads_for_tokens() -> None:
     assert costs["cp_backward"].busy_seconds[0] >= costs["cp_forward"].busy_seconds[0]
 
 
+def test_weights_gathered_after_the_cast_travel_in_one_byte() -> None:
+    layout = Layout(dp_shard=8, zero_stage=3)
+    byte, two = (
+        moved(
+            context(
+                software=software(gathers_weights_as_cast=precisions),
+                training=training(precision="fp8"),
+            ),
+            layout,
+            "shard",
+        )
+        for precisions in (("fp8",), ("fp8-rowwise",))
+    )
+    count = float(shape_costs(context(), layout).parameters.dense)
+    # gathered forward and backward
+    assert two - byte == pytest.approx(2 * count * 7 / 8)
+
+
 def test_a_ring_of_sends_leaves_a_domain_over_one_rank_s_link() -> None:
     """Sixteen ranks in two domains: a gather's rings share the eight links out, sends use one."""
     layout = Layout(cp=16)
