@@ -42,7 +42,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "cost": (
         ("collectives", "kernels", "roofline"),
-        ("overlap", "pipeline"),
+        ("overlap", "pipeline", "ways"),
         ("layers",),
         ("context",),
         ("compute", "prices"),

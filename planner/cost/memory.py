@@ -23,13 +23,8 @@ from planner.cost.experts import own_tokens
 from planner.cost.layers import attention_matmuls, layers_by_kind, model_stages
 from planner.cost.pipeline import layers_in_flight
 from planner.cost.traffic import Parameters
-from planner.layout import (
-    LayoutLike,
-    Numeric,
-    offloads_activations,
-    offloads_any,
-    offloads_optimizer,
-)
+from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
+from planner.layout import LayoutLike, Numeric
 
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""

@@ -32,15 +32,9 @@ from planner.cost.traffic import (
     channels,
     occurrences,
 )
+from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer, ring_members
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
-from planner.layout import (
-    LayoutLike,
-    Numeric,
-    offloads_activations,
-    offloads_any,
-    offloads_optimizer,
-    ring_members,
-)
+from planner.layout import LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)

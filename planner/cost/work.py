@@ -10,7 +10,8 @@ import numpy as np
 from planner.cost.compute import LayerTimes, layer_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_times
-from planner.layout import LayoutLike, Numeric, ring_members
+from planner.cost.ways import ring_members
+from planner.layout import LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from planner.cost.context import CostContext
+from planner.cost.ways import offloads_activations, offloads_optimizer
 from planner.errors import InputError, nearest_of
-from planner.layout import (
-    CP_KINDS,
-    DISPATCHERS,
-    OFFLOADS,
-    RECOMPUTE,
-    LayoutLike,
-    Numeric,
-    offloads_activations,
-    offloads_optimizer,
-)
+from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
 from planner.search.context_rules import CONTEXT
 from planner.search.rule import MEGATRON, TITAN, Rule, divides

@@ -20,7 +20,8 @@ from planner.cost.compute import (
     on_unique,
 )
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, RECOMPUTE, Layout, ring_members
+from planner.cost.ways import ring_members
+from planner.layout import CP_KINDS, RECOMPUTE, Layout
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from tests.scenarios import (
     BACKENDS,
