@@ -30,7 +30,7 @@ def candidates(ctx: CostContext, num_rows: int) -> tuple[LayoutTable, np.ndarray
     """Legal layouts of the scenario and their placements in the software's first order."""
     from planner.problem.scenario import Search
 
-    table, _ = layouts(ctx, Search())
+    table, _ = layouts(ctx, Search(cp_kind=ctx.software.cp_kinds[:1]))
     problem = LayoutProblem(ctx, table)
     fill = fills(problem.widths, ctx.num_accelerators)[0]
     placed, nested = order_placements(problem.degrees, problem.orders(0)[0], fill)

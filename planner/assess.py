@@ -84,7 +84,7 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
         terms={name: float(values[worst]) for name, values in terms.items()},
         peak_bytes=float(total[worst]),
         capacity_bytes=float(ctx.accelerator.hbm_bytes),
-        verdict=memory.VERDICTS[int(memory.verdict_index(ctx, total[worst]))],
+        verdict=memory.VERDICTS[int(memory.verdict_index(ctx, layout, total[worst]))],
         worst_stage=worst,
         by_stage=tuple(
             {"stage": i, "layers": layers[i], "peak_bytes": float(total[i])}
@@ -93,7 +93,18 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
         ),
         peak_low_bytes=float(low),
         peak_high_bytes=float(high),
+        **_host(ctx, layout),
     )
+
+
+def _host(ctx: CostContext, layout: Layout) -> dict[str, float]:
+    host = ctx.accelerator.host
+    if host is None or layout.offload == "none":
+        return {}
+    return {
+        "host_bytes": float(memory.host_bytes(ctx, layout)),
+        "host_capacity_bytes": memory.PINNED_SHARE * float(host.memory_bytes),
+    }
 
 
 def _groups(

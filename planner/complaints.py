@@ -1,5 +1,6 @@
 """What a validation error says: where it stands, what is wrong, what is allowed, what is near."""
 
+import re
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -141,11 +142,12 @@ def _problem(detail: ErrorDetails, model_cls: type[BaseModel]) -> InputError:
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden" or is_key:
         keys = _keys(parent)
+        reason = _not_planned(parent, str(last))
         return InputError(
-            "unknown key",
+            reason or "unknown key",
             value=value,
             allowed=f"the keys {', '.join(keys)}",
-            nearest=nearest_of(str(last), keys),
+            nearest=None if reason else nearest_of(str(last), keys),
         )
     annotation = inner(parent, last)
     allowed = describe(annotation) if annotation else detail["msg"]
@@ -154,6 +156,18 @@ def _problem(detail: ErrorDetails, model_cls: type[BaseModel]) -> InputError:
     choices = get_args(_bare(annotation)) if get_origin(_bare(annotation)) is Literal else ()
     near = nearest_of(value, map(str, choices)) if isinstance(value, str) else None
     return InputError(_reason(kind, value), value=value, allowed=allowed, nearest=near)
+
+
+def _not_planned(parent: Any, key: str) -> str | None:
+    """Return why what a key asks for is not planned, if its class says so of one of its words."""
+    reasons: Mapping[str, str] = getattr(_bare(parent), "not_planned", {})
+    words = re.split(r"[\W_]+", key.casefold())
+
+    def meant(start: str) -> bool:
+        # short ones begin other words too: sft, misspelt software
+        return start in words or (len(start) > 3 and any(w.startswith(start) for w in words))
+
+    return next((reason for start, reason in reasons.items() if meant(start)), None)
 
 
 def _keys(parent: Any) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -45,6 +45,9 @@ class Strict(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
     )
+
+    # Beginnings of the words of keys that users write for what is not planned, and why it is not.
+    not_planned: ClassVar[Mapping[str, str]] = {}
 
     def replace(self, **changes: Any) -> Self:
         """Return a validated copy with some attributes changed."""

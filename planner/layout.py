@@ -24,12 +24,19 @@ RECOMPUTE = (
 module: latent attention's up-projections, activation functions, these and the norms, routed
 experts with the exchanges to and from them."""
 
-CP_KINDS = ("ring", "all_gather", "a2a")
+CP_KINDS = ("ring", "all_gather", "a2a", "hierarchical")
+"""How context-parallel ranks share attention: keys and values sent round from rank to rank behind
+it; gathered before it; heads exchanged for tokens (Ulysses); heads exchanged among `cp_a2a` ranks
+next to each other, and a ring over those groups (Megatron's a2a+p2p)."""
 
 DISPATCHERS = ("alltoall", "flex", "allgather")
 """How tokens travel to experts: a copy for every expert chosen (NCCL's all-to-all); one copy to a
 domain and one to a rank, however many of its experts are chosen (DeepEP, HybridEP); all tokens to
 all ranks."""
+
+OFFLOADS = ("none", "optimizer", "activations", "optimizer+activations")
+"""What lives in the host's memory: optimizer states, which its processors step; what layers keep
+for their backward pass, all but two layers'."""
 
 OVERLAPS = ("tp", "dp", "pp", "ep")
 
@@ -110,6 +117,8 @@ class LayoutLike(Protocol):
     @property
     def cp_kind_index(self) -> Numeric: ...
     @property
+    def cp_a2a(self) -> Numeric: ...
+    @property
     def overlap_tp(self) -> Numeric: ...
     @property
     def overlap_dp(self) -> Numeric: ...
@@ -119,6 +128,8 @@ class LayoutLike(Protocol):
     def overlap_ep(self) -> Numeric: ...
     @property
     def dispatcher_index(self) -> Numeric: ...
+    @property
+    def offload_index(self) -> Numeric: ...
     @property
     def stage_layers(self) -> tuple[int, ...] | None: ...
 
@@ -153,7 +164,7 @@ class Layout:
 
     `stage_layers` gives the layers of each pipeline stage where the default split (even, the
     remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
-    computation ("tp+dp", "none").
+    computation ("tp+dp", "none"). `cp_a2a` is the inner degree of hierarchical context parallelism.
     """
 
     tp: int = 1
@@ -170,8 +181,10 @@ class Layout:
     sp: bool = False
     recompute: str = "none"
     cp_kind: str = "ring"
+    cp_a2a: int = 1
     overlap: str = "none"
     dispatcher: str = "alltoall"
+    offload: str = "none"
     stage_layers: tuple[int, ...] | None = None
 
     @property
@@ -229,6 +242,11 @@ class Layout:
         """Position of `dispatcher` in DISPATCHERS."""
         return DISPATCHERS.index(self.dispatcher)
 
+    @property
+    def offload_index(self) -> int:
+        """Position of `offload` in OFFLOADS."""
+        return OFFLOADS.index(self.offload)
+
     def degrees(self, grid: Grid = DENSE_GRID) -> tuple[int, ...]:
         """Degrees of a grid's atoms."""
         return tuple(int(atom_degree(self, atom, grid)) for atom in grid.atoms)
@@ -243,26 +261,31 @@ class Layout:
             "zero_stage": self.zero_stage, "schedule": self.schedule,
             "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
             "recompute": self.recompute, "cp_kind": self.cp_kind,
+            "cp_a2a": self.cp_a2a if self.cp_kind == "hierarchical" else None,
             "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
             "overlap": self.overlap,
+            "offload": self.offload,
         }  # fmt: skip
 
     def label(self) -> str:
         """The layout in one short line, without degrees of 1."""
         shown = ("tp", "cp", "ep", "etp", "pp", "vp")
         parts = [f"{a}{getattr(self, a)}" for a in shown if getattr(self, a) > 1]
+        if self.cp_a2a > 1:
+            parts.append(f"a2a{self.cp_a2a}")
         parts.append(f"dp{self.dp}")
         if self.dp_replicate > 1:
             parts.append(f"shard{self.dp_shard}")
         parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
         parts += [self.recompute] if self.recompute != "none" else []
+        parts += [f"offload-{self.offload}"] if self.offload != "none" else []
         return " ".join(parts)
 
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "recompute_index", "cp_kind_index", "dispatcher_index", "overlap_tp",
-    "overlap_dp", "overlap_pp", "overlap_ep",
+    "zero_stage", "sp", "recompute_index", "cp_kind_index", "cp_a2a", "dispatcher_index",
+    "offload_index", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -287,7 +310,9 @@ class LayoutTable:
     sp: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
+    cp_a2a: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]
+    offload_index: NDArray[np.int64]
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
     overlap_pp: NDArray[np.int64]
@@ -324,6 +349,7 @@ class LayoutTable:
             recompute=RECOMPUTE[values.pop("recompute_index")],
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
             dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
+            offload=OFFLOADS[values.pop("offload_index")],
             sp=bool(values.pop("sp")),
             overlap=overlap,
             stage_layers=self.stage_layers,

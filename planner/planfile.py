@@ -59,6 +59,8 @@ class MemoryReport:
     by_stage: tuple[Mapping[str, float], ...]
     peak_low_bytes: float | None = None  # the error bar, as of step_seconds
     peak_high_bytes: float | None = None
+    host_bytes: float | None = None  # pinned for what is offloaded; null where nothing is
+    host_capacity_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,11 +195,13 @@ lossy_kinds = st.sampled_from(sorted(LOSSY))
 @st.composite
 def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
     """Any layout whose every chunk has a layer; frameworks may forbid it."""
-    tp, pp = draw(DEGREES), draw(DEGREES)
+    tp, pp, cp = draw(DEGREES), draw(DEGREES), draw(DEGREES)
+    inner = [a for a in range(2, cp) if cp % a == 0]
+    kind = draw(st.sampled_from(CP_KINDS if inner else CP_KINDS[:3]))
     vp = draw(st.integers(1, num_layers // pp)) if pp > 1 else 1
     return Layout(
         tp=tp,
-        cp=draw(DEGREES),
+        cp=cp,
         pp=pp,
         dp_shard=draw(DEGREES),
         dp_replicate=draw(DEGREES),
@@ -209,7 +211,8 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
         zero_stage=draw(st.integers(0, 3)),
         sp=draw(st.booleans()) and tp > 1,
         recompute=draw(st.sampled_from(RECOMPUTE)),
-        cp_kind=draw(st.sampled_from(CP_KINDS)),
+        cp_kind=kind,
+        cp_a2a=draw(st.sampled_from(inner)) if kind == "hierarchical" else 1,
         overlap=draw(st.sampled_from(["none", "tp", "dp", "pp", "tp+dp", "dp+pp", "tp+dp+pp"])),
     )
 

@@ -20,7 +20,7 @@ from planner.cost.context import CostContext
 from planner.files import load
 from planner.layout import Layout
 from planner.planfile import Plan
-from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients
+from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model
 from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
@@ -106,6 +106,15 @@ def accelerator(**changes: Any) -> Accelerator:
     return Accelerator(**figures(ideal | changes))
 
 
+def host(**changes: float) -> Host:
+    """A host whose link and memory never limit."""
+    ideal = {
+        "link_bytes_per_second": NO_LIMIT, "link_efficiency": 1.0, "memory_bytes": NO_LIMIT,
+        "memory_bytes_per_second": NO_LIMIT, "memory_efficiency": 1.0,
+    }  # fmt: skip
+    return Host(**figures(ideal | changes))
+
+
 def fabric(**changes: Any) -> Fabric:
     """A link of 1 byte per second and no latency, so that busy seconds are bytes."""
     ideal: dict[str, Any] = {
@@ -167,7 +176,8 @@ def software(coefficients: Mapping[str, float] | None = None, **changes: Any) ->
         "recompute": ("none", "selective", "full"),
         "sequence_parallel": "optional",
         "overlap": (),
-        "cp_kind": "ring",
+        "cp_kinds": ("ring", "all_gather", "a2a", "hierarchical"),
+        "offloads": ("optimizer", "activations", "optimizer+activations"),
         "gradient_bytes": 4.0,
         "logits_bytes": 10.0,
         "runtime_bytes": 1.0,
@@ -339,6 +349,7 @@ def small_software(coefficients: Mapping[str, float] | None = None, **changes: A
     }
     lossy: dict[str, Any] = {
         "recompute": ("none",),
+        "cp_kinds": ("ring",),
         "overlap": ("tp", "dp", "pp"),
         "runtime_bytes": 1e9,
         "communicator_bytes": 1e8,

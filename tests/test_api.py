@@ -20,6 +20,7 @@ from tests.scenarios import (
     objective,
     shipped_plan,
     small_scenario,
+    small_software,
     small_topology,
     small_training,
     with_accelerator,
@@ -117,7 +118,8 @@ def test_experts_are_planned_like_everything_else() -> None:
      "cp=4,cp_kind=a2a", "pp=4,recompute=none,overlap=none"],
 )  # fmt: skip
 def test_evaluate_takes_the_best_placement(text: str) -> None:
-    scenario = small_scenario(16, search=Search(tie_fraction=0.0))
+    able = small_software(cp_kinds=("ring", "a2a"))
+    scenario = small_scenario(16, software=able, search=Search(tie_fraction=0.0))
     plan = api.evaluate(scenario, text)
     ctx = CostContext.of(scenario)
     layout = given_layout(ctx, parse_layout(text))

@@ -35,7 +35,7 @@ from tests.scenarios import (
 
 TIME_KEYS = [
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "tp", "cp",
-    "ep", "pp", "dp", "optimizer", "host", "stage_imbalance", "bubble", "straggler",
+    "ep", "pp", "dp", "optimizer", "offload", "host", "stage_imbalance", "bubble", "straggler",
 ]  # fmt: skip
 
 LAYOUT = Layout(tp=4, cp=2, pp=2, dp_shard=2, dp_replicate=2, num_microbatches=6, mbs=1, sp=True)
@@ -80,7 +80,7 @@ def test_time_and_memory_are_the_formulas_in_plain_numbers(row: Any, kind: tuple
     assert sum(report.terms.values()) == pytest.approx(report.peak_bytes, rel=1e-12)
     assert report.peak_bytes == max(row["peak_bytes"] for row in report.by_stage)
     assert report.by_stage[report.worst_stage]["peak_bytes"] == report.peak_bytes
-    assert report.verdict == VERDICTS[int(verdict_index(ctx, peak))]
+    assert report.verdict == VERDICTS[int(verdict_index(ctx, layout, peak))]
     assert report.capacity_bytes == ctx.accelerator.hbm_bytes
     assert sum(row["layers"] for row in report.by_stage) == ctx.model.num_layers
 

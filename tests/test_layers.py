@@ -33,18 +33,20 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
-        ("quantities",),
+        ("quantities", "frozen"),
         ("pattern",),
         ("hardware", "model"),
+        ("recipes",),
         ("training",),
         ("software", "topology"),
         ("scenario",),
     ),
     "cost": (
         ("collectives", "kernels", "roofline"),
-        ("overlap", "pipeline"),
+        ("overlap", "pipeline", "ways"),
         ("layers", "statespace"),
         ("context",),
+        ("elementwise",),
         ("compute", "prices"),
         ("experts", "flops"),
         ("traffic", "work", "host", "activations"),
@@ -53,7 +55,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "search": (
         ("placement",),
-        ("protocol", "bounds", "assign", "rules", "room"),
+        ("protocol", "bounds", "assign", "room", "rule"),
+        ("context_rules",),
+        ("rules",),
         ("model_rules",),
         ("legality", "rows", "robust", "enumerate"),
         ("given",),

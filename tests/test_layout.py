@@ -60,6 +60,10 @@ def test_document_has_the_keys_of_the_contract() -> None:
         "overlap",
     }  # fmt: skip
     assert set(document) >= expected
+    assert document["cp_a2a"] is None
+    hierarchical = Layout(cp=8, cp_kind="hierarchical", cp_a2a=4)
+    assert hierarchical.to_document()["cp_a2a"] == 4
+    assert "cp8 a2a4" in hierarchical.label()
     assert document["dp"] == 48
     assert document["schedule"] == "interleaved"
     assert json.loads(json.dumps(document)) == document

@@ -36,11 +36,12 @@ KEYS = {
 }  # fmt: skip
 TIME_KEYS = [
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "tp", "cp",
-    "ep", "pp", "dp", "optimizer", "host", "stage_imbalance", "bubble", "straggler",
+    "ep", "pp", "dp", "optimizer", "offload", "host", "stage_imbalance", "bubble", "straggler",
 ]  # fmt: skip
 LAYOUT_KEYS = {
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "sp", "vp", "mbs",
-    "num_microbatches", "zero_stage", "schedule", "stage_layers", "recompute", "cp_kind", "overlap",
+    "num_microbatches", "zero_stage", "schedule", "stage_layers", "recompute", "cp_kind", "cp_a2a",
+    "overlap", "offload",
 }  # fmt: skip
 GROUP_KEYS = {
     "bytes", "flops", "intensity", "exposed_intensity", "busy_seconds", "exposed_seconds", "tiers",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from planner.advice import LABELS, Action, Label
 from planner.advise.baseline import Baseline, Change, Outcome, try_change
 from planner.cost.context import SCORE_WRITING_BACKENDS
-from planner.layout import CP_KINDS, OVERLAPS, Layout
+from planner.layout import OVERLAPS, Layout
 from planner.units import format_quantity
 
 COEFFICIENTS = "software.coefficients"
@@ -213,9 +213,10 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
         text = f"fewer gathers: ZeRO-{stage} instead of ZeRO-{layout.zero_stage}"
         yield Idea(f"zero:{stage}", "move", text, (change,))
     if layout.cp > 1:
-        for kind in (k for k in CP_KINDS if k != layout.cp_kind):
+        for kind in (k for k in software.cp_kinds if k != layout.cp_kind):
             text = f"context parallelism by {kind.replace('_', '-')}"
-            yield Idea(f"cp-kind:{kind}", "move", text, (Change(layout={"cp_kind": kind}),))
+            change = Change(layout={"cp_kind": kind, "cp_a2a": None})
+            yield Idea(f"cp-kind:{kind}", "move", text, (change,))
     yield from _experts(base)
     yield from _shard_group(base)
     if (gain := base.plan.custom_order_gain_fraction) is not None and gain > 0:

@@ -41,6 +41,7 @@ METRICS: Mapping[str, str] = {
 
 KERNEL_TERMS = (
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "optimizer",
+    "offload",
 )  # fmt: skip
 NO_LIMIT = 1e30
 """A rate that nothing waits for."""

@@ -82,6 +82,37 @@ def gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     )
 
 
+def ring_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
+    """Busy seconds of each tier per byte sent round a group, every rank's part to all: one ring.
+
+    Unlike a gather's, whose rings side by side share the NICs of a domain, a ring of sends leaves a
+    domain over one rank's: each of its links carries the whole.
+    """
+    size, tiers = _crossings(split)
+    ring = 1.0 - 1.0 / size
+    return tuple(
+        carries * ring / bytes_per_second
+        for (carries, _), bytes_per_second in zip(tiers, rate, strict=True)
+    )
+
+
+def halves(split: Sequence[Numeric], inner_members: int) -> tuple[list[Numeric], list[Numeric]]:
+    """A group's split cut into groups of `inner_members` next to each other, and those across them.
+
+    The inner ones fill tiers from the innermost out, as far as their number divides: of [8, 4] cut
+    at 16, [8, 2] and [1, 2]. What groups that lie unevenly leave over lies in the outermost.
+    """
+    inner: list[Numeric] = []
+    outer: list[Numeric] = []
+    left: Numeric = inner_members
+    for members in split:
+        taken = np.gcd(np.asarray(members).astype(np.int64), left)
+        inner.append(taken)
+        outer.append(members / taken)
+        left = left // taken
+    return [*inner[:-1], inner[-1] * left], [*outer[:-1], np.maximum(outer[-1] / left, 1.0)]
+
+
 def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, Numeric]]]:
     """Members of a group, and for each tier whether its links carry traffic and the members below.
 

@@ -1,6 +1,6 @@
 """Seconds of one decoder layer and the LM head on one rank.
 
-Everything here depends on few keys of a layout (tp, cp, mbs, sp, cp_kind), so tables compute it on
+Everything here depends on few keys of a layout (tp, cp, mbs, sp, ring), so tables compute it on
 the unique keys and gather (`on_unique`). All functions take ints or int arrays of one shape.
 """
 
@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from planner.cost.context import CostContext
+from planner.cost.elementwise import memory_bound_seconds, quantise_seconds, stream
 from planner.cost.kernels import flash_seconds, gemm_seconds
-from planner.cost.layers import key_value_sizes, layer_matmuls, shared_ffn
+from planner.cost.layers import layer_matmuls
 from planner.cost.statespace import (
     KERNELS,
     scan_bytes,
     scan_flops,
     scan_widths,
 )
-from planner.layout import CP_KINDS, Numeric
+from planner.layout import Numeric
 from planner.problem.pattern import Blocks, Mamba
 
 RECOMPUTED_SHARES = np.array(
@@ -112,13 +113,14 @@ def layer_times(
     cp: Numeric,
     mbs: Numeric,
     sp: Numeric,
-    cp_kind_index: Numeric,
+    ring: Numeric,
 ) -> LayerTimes:
     """Times of a layer's kernels, but for those of routed experts.
 
     Matmuls run on all of a sequence shard's tokens, cut tp ways in their weights; attention's
-    causal half is balanced over cp; norms and residuals see 1/tp of the tokens with sequence
-    parallelism (sp). A layer with experts has the shared ones for its MLP.
+    causal half is balanced over cp, `ring` of whose ranks send keys and values round; norms and
+    residuals see 1/tp of the tokens with sequence parallelism (sp). A layer with experts has the
+    shared ones for its MLP.
     """
     tokens = mbs * ctx.training.sequence_length / cp
     forward, backward, up_projections = 0.0 * tokens, 0.0, 0.0
@@ -129,10 +131,10 @@ def layer_times(
         up_projections = up_projections + matmul.up_projection * times[0]
     core: tuple[Numeric, Numeric] = (0.0, 0.0)
     if "attention" in blocks:
-        core = attention_seconds(ctx, tp, cp, mbs, cp_kind_index)
+        core = attention_seconds(ctx, tp, cp, mbs, ring)
     elif "mamba" in blocks and ctx.model.mamba is not None:
         core = scan_seconds(ctx, ctx.model.mamba, tp, cp, tokens)
-    memory = _memory_bound_seconds(ctx, blocks, tokens, tp, sp)
+    memory = memory_bound_seconds(ctx, blocks, tokens, tp, sp)
     cast = quantise_seconds(ctx, blocks, tokens, tp)
     return LayerTimes(
         gemm_forward=forward,
@@ -210,16 +212,11 @@ def gemm(
     )  # fmt: skip
 
 
-def stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> Numeric:
-    """Seconds of memory-bound kernels: traffic at the achieved HBM rate and a start each."""
-    start = num_kernels * ctx.gemm_16.overhead_seconds
-    return num_bytes / ctx.hbm_bytes_per_second + start
-
-
 def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> Numeric:
     """Forward FLOPs of one layer's attention core on one rank, the causal half counted once.
 
-    QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask.
+    QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask; of packed
+    documents and under windows the attended share of it.
     """
     s = ctx.training.sequence_length
     width = (ctx.query_size + ctx.output_size) / tp
@@ -241,7 +238,7 @@ DROPOUT_BYTES_PER_SCORE = 5.0
 
 
 def attention_seconds(
-    ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric, cp_kind_index: Numeric
+    ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric, ring: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Seconds of one layer's attention core, forward and backward.
 
@@ -251,9 +248,8 @@ def attention_seconds(
     """
     coefficients, start = ctx.attention, ctx.gemm_16.overhead_seconds
     s = ctx.training.sequence_length
-    # a ring works through the sequence in blocks of s/cp
-    ring = np.asarray(cp_kind_index) == CP_KINDS.index("ring")
-    block = s / np.where(ring, cp, 1)
+    # a ring works through a document in blocks, each of its ranks' part
+    block = ctx.training.document_length / ring
     flops = attention_flops(ctx, tp, cp, mbs)
 
     def kernel(times_forward: float, share: float, starts: float) -> Numeric:
@@ -269,7 +265,7 @@ def attention_seconds(
     moved = SCORE_BYTES.get(ctx.attention_backend)
     if moved is None:
         return kernel(1.0, coefficients.forward, 1), kernel(2.5, coefficients.backward, 1)
-    flops = flops / ctx.attended_share  # windows are masked, not left out
+    flops = flops / ctx.attended_share  # windows and documents are masked, not left out
     scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
     dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
     return (
@@ -301,99 +297,3 @@ def scan_seconds(
         return tokens * busy + KERNELS[way] * start
 
     return seconds(0), seconds(1)
-
-
-FUSED_PASSES = {
-    "residual": (3.0, 3.0),
-    "norm": (2.0, 3.0),
-    "head_norm": (2.0, 2.0),
-    "rotary": (2.0, 2.0),
-    "gated": (3.0, 5.0),
-    "ungated": (2.0, 3.0),
-}
-"""Times an element of 16 bits passes HBM in one kernel, forward and backward: of both residuals
-and norms, of queries and keys, of the activation's output."""
-
-EAGER_PASSES = {"norm": (18.0, 46.0), "rotary": (10.0, 14.0), "gated": (5.0, 9.0)}
-"""The same operator by operator, as PyTorch runs it without fused kernels; bytes of each below.
-
-norm, y = w · (x₃₂ · rsqrt(mean(x₃₂²) + ε))₁₆: to FP32 2+4, square 4+4, mean 4, product 4+4, to
-16 bits 4+2, scale 2+2. Back: scale 2+2 and, for its gradient, 4+2 and 2; from 16 bits 2+4; product
-4+4 and, for the root's, 8+4 and 4; mean 4; square (power, factor, product) 8, 8, 12; sum of both
-paths 8+4; from FP32 4+2.
-rotary, x · cos + rotate(x) · sin: negate a half 1+1, join 2+2, products 2+2 each, sum 4+2. Back:
-products 2+2 each, negate 1+1, halves with zeros around them 1+2 each, two sums 4+2 each.
-gated, silu(a) · b: 2+2, 4+2; back 4+2 for each factor, silu 4+2."""
-
-EAGER_KERNELS = {"norm": (14.0, 30.0), "rotary": (8.0, 12.0), "gated": (1.0, 2.0)}
-"""Kernels that takes beyond fused ones: of both norms, of queries and keys, of the activation."""
-
-
-def _memory_bound_seconds(
-    ctx: CostContext, blocks: Blocks, tokens: Numeric, tp: Numeric, sp: Numeric
-) -> tuple[Numeric, Numeric]:
-    """Norms, residuals, rotary embedding and activation of one layer, forward and backward.
-
-    The software's multiplier stands for what its kernels move beyond the fused minimum; what runs
-    operator by operator moves what each operator does.
-    """
-    model, software, number = ctx.model, ctx.software, len(blocks)
-    keys, _ = key_value_sizes(model, tp)
-    attends, feeds = "attention" in blocks, "mlp" in blocks or "experts" in blocks
-    rotates = attends and model.num_position_embeddings == 0
-    whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
-    elements = {
-        "residual": whole * number * model.hidden_size,
-        "norm": whole * number * model.hidden_size,
-        "head_norm": tokens / tp * (attends and model.qk_norm) * (ctx.query_size + keys),
-        "rotary": tokens / tp * rotates * (ctx.query_size + keys),
-        "gated" if model.gated_mlp else "ungated": tokens / tp * shared_ffn(model, blocks),
-    }
-    mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
-    eager = {
-        "norm": software.eager_norm * number / 2,  # of both norms
-        "rotary": software.eager_elementwise and rotates,
-        "gated": software.eager_elementwise and feeds,
-    }
-
-    def seconds(way: int, num_kernels: float) -> Numeric:
-        fused, moved = mask * elements["residual"], 0.0
-        for part, count in elements.items():
-            if eager.get(part):
-                moved = moved + EAGER_PASSES[part][way] * count
-                num_kernels += EAGER_KERNELS[part][way] * eager[part]
-            else:
-                fused = fused + FUSED_PASSES[part][way] * count
-        moved = moved + software.coefficients.memory_bound_multiplier * fused
-        return stream(ctx, ctx.element_bytes * moved, num_kernels)
-
-    return seconds(0, 3 * number + rotates), seconds(1, 4 * number + rotates)
-
-
-def quantise_seconds(
-    ctx: CostContext, blocks: Blocks, tokens: Numeric, tp: Numeric
-) -> tuple[Numeric, Numeric]:
-    """Casting a layer's matmul inputs and gradients to FP8 or FP4; nothing in 16 bits."""
-    if not ctx.low_precision:
-        return 0.0, 0.0
-    model, h, ffn = ctx.model, ctx.model.hidden_size, shared_ffn(ctx.model, blocks)
-    up = (2 * ffn if model.gated_mlp else ffn) * (ffn > 0)
-    into = h * (ffn > 0)
-    mixed, mixes = 0, 0.0  # gradients of what goes into a mixer's core, and what comes out
-    kernels = 2 * len(blocks)
-    if "attention" in blocks:
-        mixed, mixes, into = ctx.output_size, ctx.query_size + ctx.keys_values_size(tp), h + into
-    elif "mamba" in blocks and model.mamba is not None:
-        mixed, mixes, into = model.mamba.inner_size, model.mamba.projected_size, h + into
-    inputs, gradients = into + (mixed + ffn) / tp, into + (mixes + up) / tp
-    return cast_seconds(ctx, tokens * inputs, kernels), cast_seconds(
-        ctx, tokens * gradients, kernels
-    )
-
-
-def cast_seconds(ctx: CostContext, elements: Numeric, num_kernels: float) -> Numeric:
-    """Casting elements to the matmuls' precision: read in 16 bits, written twice, as it is and
-    transposed. Nothing in 16 bits."""
-    if not ctx.low_precision:
-        return 0.0
-    return stream(ctx, (ctx.element_bytes + 2 * ctx.matmul_bytes) * elements, num_kernels)

@@ -137,7 +137,7 @@ class CostContext:
     element_bytes: float  # of activations and parameters
     matmul_bytes: float  # of a main matmul's inputs
     kinds: tuple[LayerKind, ...]
-    attended_share: float  # of the causal half that a layer's queries see, mean over layers
+    attended_share: float  # of the causal half that queries see, mean over layers
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
 
     @property
@@ -208,20 +208,38 @@ class CostContext:
             element_bytes=2.0,
             matmul_bytes=ELEMENT_BYTES[training.peak_key],
             kinds=layer_kinds(model),
-            attended_share=attended_share(model, training.sequence_length),
+            attended_share=attended_share(
+                model, training.sequence_length, training.document_length
+            ),
             ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
         )
 
 
-def attended_share(model: Model, sequence_length: int) -> float:
+def attended_share(model: Model, sequence_length: int, document_length: int) -> float:
     """Share of the causal half of a sequence's scores that is computed, mean over layers with any.
+
+    A sequence of s tokens holds as many documents of d as fit and the beginning of one more; a
+    query sees its own document (block-diagonal causal mask: Krell et al. 2021, arXiv 2107.02027),
+    so d²/2 scores of each are left of s²/2.
+    """
+    whole, rest = divmod(sequence_length, document_length)
+    share = 0.0
+    for number, length in ((whole, document_length), (1, rest)):
+        if length:
+            piece = length / sequence_length
+            share += number * piece * piece * _under_window(model, length)
+    return share
+
+
+def _under_window(model: Model, length: int) -> float:
+    """Share of the causal half of `length` tokens' scores that layers compute, mean over layers.
 
     A query sees the last w tokens where a layer has a window w: s·w − w²/2 of s²/2 scores.
     """
     layers = model.num_attention_layers
     if model.sliding_window is None or not layers:
         return 1.0
-    window = min(model.sliding_window, sequence_length) / sequence_length
+    window = min(model.sliding_window, length) / length
     windowed = layers if model.num_windowed_layers is None else model.num_windowed_layers
     share = windowed / layers
     return 1.0 - share + share * (2.0 * window - window**2)

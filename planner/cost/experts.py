@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.compute import cast_seconds, gemm, stream
+from planner.cost.compute import gemm
 from planner.cost.context import CostContext
+from planner.cost.elementwise import cast_seconds, stream
 from planner.cost.layers import expert_matmuls
 from planner.layout import DISPATCHERS, LayoutLike, Numeric
 from planner.problem.model import MoE
@@ -86,17 +87,19 @@ def expert_times(
     multiplier = software.coefficients.memory_bound_multiplier
     router = tokens * moe.num_experts * ROUTER_BYTES
     e = ctx.element_bytes
+    weights = groups * w * (up + f) / etp
+    cast = cast_seconds(ctx, rows * (w + f / etp), rows * (w + up / etp), weights, 2)
     return ExpertTimes(
         gemm_forward=forward,
         gemm_backward=backward,
         memory_forward=stream(
             ctx, multiplier * (e * (permuted + rows * act_forward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (w + f / etp), 2),
+        + cast[0],
         memory_backward=stream(
             ctx, multiplier * (e * (permuted + rows * act_backward / etp) + router), 12
         )
-        + cast_seconds(ctx, rows * (w + up / etp), 2),
+        + cast[1],
     )
 
 

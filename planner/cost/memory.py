@@ -28,6 +28,7 @@ from planner.cost.layers import (
 )
 from planner.cost.pipeline import layers_in_flight
 from planner.cost.traffic import Parameters
+from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
 from planner.layout import LayoutLike, Numeric
 from planner.problem.pattern import Blocks
 
@@ -114,8 +115,10 @@ def stage_memory(
     gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
     communicators = num_communicators(ctx, layout) * software.communicator_bytes
     zeros = 0.0 * parameters.dense
+    if offloads_any(layout):
+        kept, _ = on_device(layout, kept, two_layers_bytes(ctx, layout))
     return StageMemory(
-        **state_bytes(ctx, layout, parameters),
+        **_on_host(layout, state_bytes(ctx, layout, parameters)),
         # the loss is over before the first layer is passed back: what one frees the other takes
         activations=kept + again + np.maximum(working - logits, 0.0),
         logits=logits,
@@ -139,6 +142,48 @@ def stage_activations(
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
         again = np.maximum(again, recomputed_score_bytes(layout, layer))
     return kept, working, again
+
+
+def two_layers_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes that two layers keep, of the kind that keeps the most."""
+    most: Numeric = 0.0
+    for kind in ctx.kinds:
+        most = np.maximum(most, layer_activations(ctx, layout, kind.blocks).kept)
+    return 2.0 * most
+
+
+def on_device(layout: LayoutLike, kept: Numeric, two: Numeric) -> tuple[Numeric, Numeric]:
+    """Bytes of activations on the device and on the host.
+
+    Of what is offloaded two layers' stay: one is computed on while the other travels.
+    """
+    stay = np.where(offloads_activations(layout), np.minimum(kept, two), kept)
+    return stay, kept - stay
+
+
+def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Pinned bytes of the host's memory that the rank with the most takes (shape of the layout).
+
+    Of the optimizer: master weights, both moments and a copy of the gradients, of a rank's share.
+    """
+    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
+    parameters = stage_parameters(ctx, layout, stage, layers)
+    kept, _, _ = stage_activations(ctx, layout, stage, layers)
+    _, away = on_device(layout, kept, two_layers_bytes(ctx, layout))
+    per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
+    states = per_state * own_parameters(ctx, layout, parameters)
+    return np.max(away + offloads_optimizer(layout) * states, axis=0)
+
+
+def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
+    """Parameters whose optimizer states a rank holds; experts' shard over edp alone."""
+    sharded = np.asarray(layout.zero_stage) >= 1
+    shards = 1.0 * layout.cp * layout.dp_shard
+    own = parameters.dense / np.where(sharded, shards, 1)
+    if ctx.model.moe is None:
+        return own
+    edp = shards * layout.tp / (layout.etp * layout.ep)
+    return own + parameters.experts / np.where(sharded, edp, 1)
 
 
 def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -169,6 +214,13 @@ def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) ->
     experts = float(ctx.model.num_expert_parameters) / (layout.ep * layout.etp)
     of_experts = _sharded_bytes(ctx, layout, parameters.experts, edp, experts)
     return {name: found[name] + of_experts[name] for name in found}
+
+
+def _on_host(layout: LayoutLike, states: dict[str, Numeric]) -> dict[str, Numeric]:
+    """The states on the device where those of the optimizer are offloaded."""
+    if not offloads_any(layout):
+        return states
+    return states | {"optimizer": np.where(offloads_optimizer(layout), 0.0, states["optimizer"])}
 
 
 def _sharded_bytes(
@@ -215,10 +267,10 @@ def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Peak bytes that no way of recomputing goes under: layers keep their inputs alone."""
     stage, layers = model_stages(ctx.model, layout, ctx.reserved)
     parameters = stage_parameters(ctx, layout, stage, layers)
-    kept: Numeric = sum(state_bytes(ctx, layout, parameters).values())
+    kept: Numeric = sum(_on_host(layout, state_bytes(ctx, layout, parameters)).values())
     tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
     for held in layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved):
-        kept = kept + layers_in_flight(layout, stage, held) * tokens
+        kept = kept + ~offloads_activations(layout) * layers_in_flight(layout, stage, held) * tokens
     return np.max(kept, axis=0) + ctx.software.runtime_bytes
 
 
@@ -228,6 +280,22 @@ def limit_bytes(ctx: CostContext, verdict: str) -> float:
     return capacity * (1.0 - float(ctx.software.fragile_fraction) * (verdict == "fits"))
 
 
-def verdict_index(ctx: CostContext, peak_bytes: Numeric) -> Numeric:
-    """Position in VERDICTS: fits below the band under capacity, fragile inside it, no above."""
-    return sum(1 * (peak_bytes > limit_bytes(ctx, verdict)) for verdict in VERDICTS[:-1])
+def verdict_index(ctx: CostContext, layout: LayoutLike, peak_bytes: Numeric) -> Numeric:
+    """Position in VERDICTS: fits below the band under capacity, fragile inside it, no above.
+
+    No as well where the host's memory does not hold what is offloaded.
+    """
+    device = sum(1 * (peak_bytes > limit_bytes(ctx, verdict)) for verdict in VERDICTS[:-1])
+    return np.where(host_holds(ctx, layout), device, len(VERDICTS) - 1)
+
+
+PINNED_SHARE = 0.9
+"""Of the host's memory, what can be pinned beside the system, its page cache and the data."""
+
+
+def host_holds(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Whether the host's memory holds what is offloaded."""
+    host = ctx.accelerator.host
+    if host is None or not offloads_any(layout):
+        return np.asarray(layout.offload_index) == 0
+    return host_bytes(ctx, layout) <= PINNED_SHARE * host.memory_bytes

@@ -48,18 +48,27 @@ SHORT_SEND_BYTES = 64 * 2.0**20
 
 
 def price(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Price:
-    """What a kind of collective costs a group split over tiers so."""
+    """What a kind of collective costs a group split over tiers so.
+
+    inner/a/kind and outer/a/kind are of the groups of a members next to each other that it is cut
+    into, and of those across them.
+    """
+    if kind.startswith(("inner/", "outer/")):
+        half, members, whole = kind.split("/", 2)
+        inner, outer = collectives.halves(split, int(members))
+        return price(whole, inner if half == "inner" else outer, tiers)
     hop, base = tiers.hop_seconds, tiers.base_seconds
     gather = _in_mesh(tiers.gather, split, tiers)
     late = None if tiers.rendezvous_seconds is None else _rendezvous(kind, split, tiers)
     short = None
-    if kind in ("gather", "broadcast"):
+    if kind in RINGS:
         inside, outside, crossings = collectives.ring_parts(split, hop, base)
         latency = inside + outside
         switch = collectives.SWITCH_GATHER * inside
         switch = switch + collectives.SWITCH_CROSSING_SECONDS * crossings
-        ring = collectives.gather_busy if kind == "gather" else collectives.broadcast_busy
-        busy = ring(split, gather)
+        # sends round a mesh have one link each
+        linked = [np.minimum(members, 2.0) for members in split] if kind == "ring" else split
+        busy = RINGS[kind](split, _in_mesh(tiers.gather, linked, tiers))
     elif kind == "all_reduce":
         latency, switch = _all_reduce_starts(split, tiers, late)
         busy = collectives.all_reduce_busy(split, gather, _in_mesh(tiers.all_reduce, split, tiers))
@@ -119,9 +128,17 @@ def _rendezvous(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Numer
     )
 
 
+RINGS: Mapping[str, Callable[..., tuple[Numeric, ...]]] = {
+    "gather": collectives.gather_busy,
+    "broadcast": collectives.broadcast_busy,
+    "ring": collectives.ring_busy,
+}
+"""What passes from member to member → its busy seconds of each tier per byte."""
+
 LATENCY: Mapping[str, Callable[..., Numeric]] = {
     "gather": collectives.ring_latency,
     "broadcast": collectives.ring_latency,
+    "ring": collectives.ring_latency,
     "all_reduce": collectives.tree_latency,
     "all_to_all": collectives.pairwise_latency,
     "dispatch": collectives.pair_latency,
@@ -131,7 +148,7 @@ LATENCY: Mapping[str, Callable[..., Numeric]] = {
 
 def _long_calls(kind: str, split: Sequence[Numeric], tiers: TierArrays) -> Numeric:
     """Calls at the eager limit per byte: gathers and exchanges send a rank's part at a time."""
-    parts = collectives.num_members(split) if kind in ("gather", "all_to_all") else 1.0
+    parts = collectives.num_members(split) if kind in ("gather", "ring", "all_to_all") else 1.0
     return 1.0 / (tiers.eager_bytes * parts)
 
 

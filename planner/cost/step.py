@@ -15,12 +15,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from planner.cost.activations import layer_activations
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.compute import RECOMPUTED_SHARES, EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.host import host_exposed, kernel_starts
 from planner.cost.layers import layers_by_kind, model_stages, num_layers
-from planner.cost.memory import stage_parameters
+from planner.cost.memory import own_parameters, stage_parameters
 from planner.cost.overlap import beside, beyond, chunked
 from planner.cost.pipeline import bubble_slots, synchronisation_window
 from planner.cost.traffic import (
@@ -31,8 +32,9 @@ from planner.cost.traffic import (
     channels,
     occurrences,
 )
+from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer, ring_members
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
-from planner.layout import CP_KINDS, LayoutLike, Numeric
+from planner.layout import LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class StepTime:
     pp: Numeric
     dp: Numeric
     optimizer: Numeric
+    offload: Numeric
     host: Numeric
     stage_imbalance: Numeric
     bubble: Numeric
@@ -116,7 +119,7 @@ def step_time(
 
     exposed = layer_exposed(ctx, layout, mean, costs, seconds)
     tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
-    cp = exposed["cp_forward"] + exposed["cp_backward"]
+    cp = exposed["cp_forward"] + exposed["cp_backward"] + exposed.get("cp_inner", 0.0)
     if ctx.model.mamba is not None:
         cp = cp + exposed["cp_scan_forward"] + exposed["cp_scan_backward"]
     hidden = {name: seconds[name] - value for name, value in exposed.items()}
@@ -125,6 +128,12 @@ def step_time(
     hidden["ep"] = sum(exchange_seconds(kind, seconds) for kind in shape.kinds) - ep
 
     layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
+    offload: Numeric = 0.0
+    if offloads_any(layout):
+        away = offload_exposed(ctx, layout, works)
+        offload = sum(kind.share * value for kind, value in zip(shape.kinds, away, strict=True))
+        layer_slot = layer_slot + offload
+        exchanges = [exchange + sent for exchange, sent in zip(exchanges, away, strict=True)]
     head = ends.head_forward + ends.head_backward
     logits = seconds.get("tp_logits", 0.0)
     slot = (shape.stage == 0) * ends.embedding + (shape.stage == pp - 1) * (
@@ -153,6 +162,7 @@ def step_time(
         "pp": m * boundary,
         "dp": state_exposed(ctx, layout, mean, hidden, again, seconds),
         "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
+        "offload": offload * (m * per_stage) if offloads_any(layout) else 0.0 * mean_slot,
         "stage_imbalance": m * (slowest_slot - mean_slot),
         "bubble": bubble_slots(layout) * (mean_slot + boundary),
     }
@@ -261,8 +271,7 @@ def layer_exposed(
             outside = np.maximum(outside, busy)
         found[name] = chunked(seconds[name], outside, layout.tp, share * behind, layout.overlap_tp)
     found["tp_beside"] = beyond(seconds["tp_beside"], share * work.gemm_backward)
-    ring = np.asarray(layout.cp_kind_index) == CP_KINDS.index("ring")
-    blocks = ring * (1.0 - 1.0 / layout.cp)
+    blocks = 1.0 - 1.0 / ring_members(layout)
     attention = {
         "cp_forward": work.attention_forward * (1 + again[1]),
         "cp_backward": work.attention_backward,
@@ -271,6 +280,8 @@ def layer_exposed(
         found[name] = beyond(seconds[name], blocks * behind)
     if ctx.model.mamba is not None:
         found |= {name: seconds[name] for name in ("cp_scan_forward", "cp_scan_backward")}
+    if "cp_inner" in seconds:
+        found["cp_inner"] = seconds["cp_inner"]
     return found
 
 
@@ -295,7 +306,47 @@ def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Paramete
     total = moved(parameters.dense, shards)
     if ctx.model.moe is not None:
         total = total + moved(parameters.experts, layout.tp * shards / (layout.etp * layout.ep))
-    return total / ctx.hbm_bytes_per_second
+    if not offloads_any(layout):
+        return total / ctx.hbm_bytes_per_second
+    own = own_parameters(ctx, layout, parameters)
+    device = np.where(offloads_optimizer(layout), total - own * STATE_TRAFFIC_BYTES, total)
+    away = offloads_optimizer(layout) * host_step_seconds(ctx, own)
+    return device / ctx.hbm_bytes_per_second + away
+
+
+def host_step_seconds(ctx: CostContext, own: Numeric) -> Numeric:
+    """Adam on the host over a rank's share of the states, in pieces that travel beside it.
+
+    Gradients come over the link, weights go back in 16 bits, the host reads gradients and reads and
+    writes the states: the longest of the three sets the pace (ZeRO-Offload, arXiv 2101.06840,
+    section 5; Megatron-Core's overlap_cpu_optimizer_d2h_h2d).
+    """
+    host = ctx.accelerator.host
+    if host is None:
+        return np.inf * np.ones_like(own)
+    gradients = float(ctx.software.gradient_bytes)
+    return own * max(
+        gradients / host.achieved_link,
+        ctx.element_bytes / host.achieved_link,
+        (STATE_TRAFFIC_BYTES + 2 * gradients) / host.achieved_memory,
+    )
+
+
+def offload_exposed(ctx: CostContext, layout: LayoutLike, works: Sequence[Work]) -> list[Numeric]:
+    """Exposed seconds of a layer's kept activations on their way to the host and back, by kind.
+
+    They leave beside the forward pass of a layer and come back beside the backward pass of another,
+    what it runs again included.
+    """
+    host = ctx.accelerator.host
+    if host is None:
+        return [np.inf for _ in works]
+    found: list[Numeric] = []
+    for kind, work in zip(ctx.kinds, works, strict=True):
+        kept = layer_activations(ctx, layout, kind.blocks).kept
+        sent = offloads_activations(layout) * kept / host.achieved_link
+        found.append(beyond(sent, work.forward) + beyond(sent, work.backward + work.recompute))
+    return found
 
 
 def evaluate(ctx: CostContext, layout: LayoutLike, splits: Splits) -> StepTime:

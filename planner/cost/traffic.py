@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.collectives import GroupCost, Numeric
-from planner.cost.compute import RECOMPUTED_SHARES
+from planner.cost.compute import RECOMPUTED_SHARES, distinct_values
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_attention_layers, num_layers, share_of
@@ -37,7 +37,8 @@ class Part:
     kind: gather (all-gather or reduce-scatter; bytes of the gathered whole), all_reduce (bytes
     reduced), broadcast (bytes broadcast), all_to_all (bytes a rank holds), dispatch/k (bytes of
     tokens that each go to k experts, one copy to a domain and one to a rank), pair (bytes sent to
-    the next member).
+    the next member), ring (bytes of all members, each sent round); inner/a/… and outer/a/…, of the
+    groups of a members next to each other and of those across them.
     """
 
     kind: str
@@ -65,8 +66,9 @@ def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> di
     """The traffic of a layout on the rank with the most of it.
 
     Per layer (the mean one) and micro-batch: tp_forward and tp_backward (on the critical path),
-    tp_beside (beside the weight and data gradients), cp_forward, cp_backward, with state-space
-    layers cp_scan_forward, cp_scan_backward; with experts, per layer that has them: ep_forward,
+    tp_beside (beside the weight and data gradients), cp_forward, cp_backward, cp_inner (exchanges
+    of hierarchical context parallelism, both ways, where there is any), with state-space layers
+    cp_scan_forward, cp_scan_backward; with experts, per layer that has them: ep_forward,
     ep_backward, etp_forward, etp_backward. Per micro-batch: pp, and tp_logits on the last stage
     where software gathers them.
     Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
@@ -135,30 +137,57 @@ def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]
     return found
 
 
+CARRIERS = {"ring": "ring", "all_gather": "gather"}
+"""Kinds of context parallelism that bring keys and values of all → the collective that does."""
+
+
 def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
     again = RECOMPUTED_SHARES[:, layout.recompute_index]
     e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
-    a2a = np.asarray(layout.cp_kind_index) == CP_KINDS.index("a2a")
     attending = num_attention_layers(ctx.model) / num_layers(ctx.model)
-    rings, exchanges = np.where(a2a, 0.0, attending), np.where(a2a, attending, 0.0)
+    kind = np.atleast_1d(layout.cp_kind_index)
+    present = [CP_KINDS[i] for i in distinct_values(kind)[0].tolist()]
+    by = {
+        name: np.where(np.asarray(layout.cp_kind_index) == CP_KINDS.index(name), attending, 0.0)
+        for name in present
+    }
     keys_values = ctx.keys_values_size(layout.tp)
-    whole = tokens * keys_values / layout.tp * e * layout.cp
+    own = tokens * keys_values / layout.tp * e
     heads = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp * e
+    inner = {}
+    if "hierarchical" in present:
+        sizes = distinct_values(np.atleast_1d(layout.cp_a2a))[0].tolist()
+        inner = {a: by["hierarchical"] * (np.asarray(layout.cp_a2a) == a) for a in sizes if a > 1}
 
-    def parts(gathers: Numeric, exchanged: Numeric) -> Channel:
-        return Channel(
-            "cp",
-            (
-                Part("gather", rings * gathers, rings * gathers * whole),
-                Part("all_to_all", 2 * exchanges * exchanged, exchanges * exchanged * heads),
-            ),
-        )
+    def parts(sent: Numeric, exchanged: Numeric) -> Channel:
+        whole = sent * own
+        found = [
+            Part(CARRIERS[name], here * sent, here * whole * layout.cp)
+            for name, here in by.items()
+            if name in CARRIERS
+        ]
+        if "a2a" in by:
+            exchanges = by["a2a"] * exchanged
+            found.append(Part("all_to_all", 2 * exchanges, exchanges * heads))
+        for a, here in inner.items():
+            found.append(Part(f"outer/{a}/ring", here * sent, here * whole * (layout.cp / a)))
+        return Channel("cp", tuple(found))
 
-    return {
-        "cp_forward": parts(1 + again[1], 1 + again[1]),
+    forward = 1 + again[1]
+    found = {
+        "cp_forward": parts(forward, forward),
         # gradients of keys and values travel beside them; an exchange is undone once
         "cp_backward": parts(2.0, 1.0),
     }
+    if inner:
+        # not hidden: attention waits for heads, what follows it for tokens
+        both = forward + 1.0
+        exchanges = (
+            Part(f"inner/{a}/all_to_all", 2 * here * both, here * both * heads)
+            for a, here in inner.items()
+        )
+        found["cp_inner"] = Channel("cp", tuple(exchanges))
+    return found
 
 
 def _scan_channels(ctx: CostContext, layout: LayoutLike, mamba: Mamba) -> dict[str, Channel]:
@@ -198,7 +227,8 @@ def _state_channels(
     zero = np.asarray(layout.zero_stage)
     whole = np.where(zero == 3, 1.0, 0.0)
     sharded = np.where(zero >= 1, 1.0, 0.0)
-    weights = parameters * ctx.element_bytes
+    as_cast = ctx.training.precision in ctx.software.gathers_weights_as_cast
+    weights = parameters * (ctx.matmul_bytes if as_cast else ctx.element_bytes)
     gradients = parameters * ctx.software.gradient_bytes
     ranks = ctx.software.buckets_grow * shards * layout.dp_replicate
     size = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)
@@ -317,6 +347,7 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
         "tp_beside": passes,
         "cp_forward": passes,
         "cp_backward": passes,
+        "cp_inner": passes,
         "pp": m,
         **states,
     }

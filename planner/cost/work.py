@@ -11,6 +11,7 @@ from planner.cost.compute import LayerTimes, layer_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_times
 from planner.cost.layers import LayerKind
+from planner.cost.ways import ring_members
 from planner.layout import LayoutLike, Numeric
 
 
@@ -40,7 +41,7 @@ def _kind_times(
 ) -> tuple[LayerTimes, ExpertTimes | None]:
     layer = on_unique(
         lambda *keys: layer_times(ctx, kind.blocks, *keys),
-        layout.tp, layout.cp, layout.mbs, layout.sp, layout.cp_kind_index,
+        layout.tp, layout.cp, layout.mbs, layout.sp, ring_members(layout),
     )  # fmt: skip
     moe = ctx.model.moe
     if not kind.experts or moe is None:

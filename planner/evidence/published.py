@@ -98,6 +98,7 @@ class PublishedRun(_Fields):
     split_hint: str | None = None
     rank_group: str | None = None
     config_key: str | None = None
+    task: str | None = None
 
     @property
     def publication(self) -> str:

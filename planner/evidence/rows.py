@@ -17,10 +17,14 @@ from planner.files import load
 from planner.layout import Layout
 from planner.problem.hardware import Accelerator
 from planner.problem.quantities import Figure
+from planner.problem.recipes import TrainingPrecision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology
-from planner.problem.training import CudaGraphs, Training, TrainingPrecision
+from planner.problem.training import CudaGraphs, Training
+
+FULL_TASKS = (None, "pretrain")
+"""A row's tasks in which every parameter is trained."""
 
 RECOMPUTES = {
     "none": "none",
@@ -98,6 +102,8 @@ def job_of(run: PublishedRun) -> Job:
     Raises:
         UnscorableError: the row lacks what a prediction needs, or nothing shipped stands for it.
     """
+    if run.task not in FULL_TASKS:
+        raise UnscorableError(f"task '{run.task}' may freeze parameters, which is not costed")
     num_accelerators = _known(run.n_gpus, "n_gpus")
     model = model_of(run)
     accelerator = accelerator_of(run)
@@ -290,7 +296,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         zero_stage=zero_stage,
         sp=bool(run.sp) and tp > 1,
         recompute=recompute,
-        cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kind,
+        cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kinds[0],
         overlap=_overlap(run, software),
     )
 

@@ -98,7 +98,7 @@ def predict(job: Job) -> Prediction:
         step_seconds=float(step.evaluate(ctx, job.layout, splits).total),
         peak_bytes=float(peak),
         allocated_bytes=float(np.max(stages.total - stages.runtime)),
-        verdict=memory.VERDICTS[int(memory.verdict_index(ctx, peak))],
+        verdict=memory.VERDICTS[int(memory.verdict_index(ctx, job.layout, peak))],
         kind=bars.KINDS[int(bars.kind_index(ctx, job.layout))],
     )
 

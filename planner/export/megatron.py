@@ -58,7 +58,9 @@ RECOMPUTE_FLAGS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-CP_COMM_TYPES = {"ring": "p2p", "all_gather": "all_gather", "a2a": "a2a"}
+CP_COMM_TYPES = {
+    "ring": "p2p", "all_gather": "all_gather", "a2a": "a2a", "hierarchical": "a2a+p2p",
+}  # fmt: skip
 
 
 def export_megatron(plan: Plan) -> dict[str, str]:
@@ -81,6 +83,7 @@ def export_megatron(plan: Plan) -> dict[str, str]:
             *_states(scenario.training, scenario.software),
         ],
         "recompute": _recompute(plan.layout["recompute"], scenario.model),
+        "offload": _offload(plan.layout.get("offload", "none"), scenario),
     }
     lines = [*_head(plan, scenario), f"{ARRAY}=("]
     for title, flags in sections.items():
@@ -121,6 +124,11 @@ def _line(text: str) -> str:
 
 
 def _model(model: Model, training: Training) -> list[str]:
+    if training.document_length < training.sequence_length:
+        raise ExportError(
+            "pretrain_gpt.py attends to whole sequences; expressible: training without "
+            "mean_document_length"
+        )
     if model.sliding_window:
         raise ExportError(f"model {model.name}: windowed attention is not exported yet")
     if model.layer_pattern or (model.moe and model.moe.latent_size):
@@ -182,6 +190,10 @@ def _layout(layout: Mapping[str, Any], model: Model) -> list[str]:
     ]
     if layout["cp"] > 1:
         flags.append(f"--cp-comm-type {CP_COMM_TYPES[layout['cp_kind']]}")
+        if layout["cp_kind"] == "hierarchical":
+            inner = layout["cp_a2a"]
+            outer = layout["cp"] // inner
+            flags += [f"--hierarchical-context-parallel-sizes {inner}", str(outer)]
     if layout["tp"] > 1 and layout["sp"]:
         flags.append("--sequence-parallel")
     overlap = layout["overlap"].split("+")
@@ -290,6 +302,29 @@ def _states(training: Training, software: Software) -> list[str]:
         "--fp8-param-gather": training.precision in software.low_precision_parameters,
     }
     return [flag for flag, on in switches.items() if on]
+
+
+MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
+EXPERT_MODULES = ("expert_fc1", "moe_act")
+"""Modules whose inputs Megatron's fine-grained offloading takes: all there are."""
+
+
+def _offload(kind: str, scenario: Scenario) -> list[str]:
+    places = kind.split("+")
+    flags = []
+    if "optimizer" in places:
+        flags += [
+            "--optimizer-cpu-offload", "--optimizer-offload-fraction 1.0",
+            "--use-precision-aware-optimizer", "--overlap-cpu-optimizer-d2h-h2d",
+        ]  # fmt: skip
+    if "activations" in places:
+        if "activation-offload-excludes-pipeline" in scenario.software.rules:
+            layers = scenario.model.num_layers - 1
+            return [*flags, f"--cpu-offloading-num-layers {layers}"]
+        modules = [*MODULES, *(EXPERT_MODULES if scenario.model.moe else ())]
+        flags += ["--fine-grained-activation-offloading", f"--offload-modules {modules[0]}"]
+        flags += modules[1:]
+    return flags
 
 
 def _recompute(kind: str, model: Model) -> list[str]:

@@ -49,6 +49,26 @@ class AttentionCoefficients(Strict):
     sequence_half: NotNegative
 
 
+class Host(Strict):
+    """One accelerator's share of its host: the link to it, each way, and the host's memory."""
+
+    link_bytes_per_second: BytesPerSecond = Field(alias="link_bandwidth")
+    link_efficiency: Efficiency
+    memory_bytes: Bytes = Field(alias="memory_capacity")
+    memory_bytes_per_second: BytesPerSecond = Field(alias="memory_bandwidth")
+    memory_efficiency: Efficiency
+
+    @property
+    def achieved_link(self) -> float:
+        """Bytes per second that copies of pinned memory reach, each way."""
+        return float(self.link_bytes_per_second) * float(self.link_efficiency)
+
+    @property
+    def achieved_memory(self) -> float:
+        """Bytes per second that the host's processors stream."""
+        return float(self.memory_bytes_per_second) * float(self.memory_efficiency)
+
+
 class Accelerator(Strict):
     """One accelerator; peaks are dense tensor FLOP/s, hbm_bytes is what the driver reports."""
 
@@ -63,6 +83,8 @@ class Accelerator(Strict):
     l2_bytes: Bytes = Field(alias="l2")
     shared_memory_bytes: Bytes | None = Field(default=None, alias="shared_memory")
     hbm_efficiency: Efficiency
+    # Of the part's usual server; absent: nothing can be offloaded.
+    host: Host | None = None
     # Share of the matmul rate of short runs kept through a step: clocks under power limits.
     sustained_fraction: Efficiency = Field(alias="sustained")
     gemm: dict[Precision, GemmCoefficients] = Field(min_length=1)

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from planner.errors import InputError
 from planner.files import Strict
+from planner.problem.frozen import FROZEN
 from planner.problem.pattern import (
     DENSE,
     SPARSE,
@@ -83,6 +84,8 @@ class Model(Strict):
     Layers are attention and a feed-forward block, or experts for it; with a `layer_pattern`, one
     letter a layer, each is one of them or a state-space block alone.
     """
+
+    not_planned = FROZEN
 
     name: str
     source: str

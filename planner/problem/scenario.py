@@ -12,11 +12,13 @@ from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
+from planner.problem.frozen import FROZEN
 from planner.problem.model import Model
 from planner.problem.quantities import Accelerators, Count, Quantity
 from planner.problem.software import (
     ContextParallelKind,
     Dispatcher,
+    Offload,
     Recompute,
     Schedule,
     Software,
@@ -67,7 +69,10 @@ class Search(Strict):
     sp: Choices[bool] = None
     schedule: Choices[Schedule] = None
     cp_kind: Choices[ContextParallelKind] = None
+    cp_a2a: Choices[Count] = None
     dispatcher: Choices[Dispatcher] = None
+    # Free means none here: what to offload is not searched unless named.
+    offload: Choices[Offload] = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"
@@ -77,6 +82,8 @@ class Search(Strict):
 
 class Scenario(Strict):
     """A job on a cluster; references are inlined, so a scenario is complete by itself."""
+
+    not_planned = FROZEN
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]

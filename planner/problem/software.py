@@ -15,7 +15,7 @@ from planner.problem.quantities import (
     Positive,
     Seconds,
 )
-from planner.problem.training import TrainingPrecision
+from planner.problem.recipes import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
 Schedule = Literal["1f1b", "interleaved"]
@@ -26,8 +26,9 @@ Recompute = Literal[
     "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
 ]
 Overlap = Literal["tp", "dp", "pp", "ep"]
-ContextParallelKind = Literal["ring", "all_gather", "a2a"]
+ContextParallelKind = Literal["ring", "all_gather", "a2a", "hierarchical"]
 Dispatcher = Literal["alltoall", "flex", "allgather"]
+Offload = Literal["none", "optimizer", "activations", "optimizer+activations"]
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
 
@@ -61,13 +62,16 @@ class Software(Strict):
     sequence_parallel: Literal["always", "never", "optional"]
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
-    cp_kind: ContextParallelKind
+    # How context-parallel ranks share attention; the first is the usual one.
+    cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
     # What the usual split of a pipeline counts as layers before and after the model's.
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
     scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.
     dispatchers: tuple[Dispatcher, ...] = ()
+    # What may live in the host's memory; nothing always may.
+    offloads: tuple[Offload, ...] = ()
     # Whether one kernel multiplies for all experts of a rank, or one after another.
     groups_matmuls: bool = False
     gradient_bytes: Bytes
@@ -90,6 +94,8 @@ class Software(Strict):
     gathers_once_in_pipelines: bool = False
     # Precisions in which sequence parallelism gathers what matmuls read after the cast, not before.
     gathers_as_cast: tuple[TrainingPrecision, ...] = ()
+    # Precisions in which ZeRO gathers weights after the cast, not before.
+    gathers_weights_as_cast: tuple[TrainingPrecision, ...] = ()
     # Precisions whose weights are held as matmuls read them alone.
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
     # Whether a rank gathers logits of the whole vocabulary for the loss, or keeps its tp share.

@@ -12,7 +12,7 @@ from planner.layout import Layout
 
 def layout_label(document: Mapping[str, Any]) -> str:
     """The layout in one short line: 'tp8 pp16 dp128 mbs1 zero1'."""
-    known = {f.name: document[f.name] for f in fields(Layout) if f.name in document}
+    known = {f.name: document[f.name] for f in fields(Layout) if document.get(f.name) is not None}
     split = known.get("stage_layers")
     return Layout(**known | {"stage_layers": None if split is None else tuple(split)}).label()
 
@@ -21,7 +21,10 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The degrees, and how the pieces run."""
     d = document
     tensor = f"tensor {d['tp']}" + (" with sequence" if d["sp"] else "")
-    context = f"context {d['cp']}" + (f" ({d['cp_kind'].replace('_', '-')})" if d["cp"] > 1 else "")
+    kind = d["cp_kind"].replace("_", "-")
+    if d.get("cp_a2a"):
+        kind = f"a2a {d['cp_a2a']} × ring {d['cp'] // d['cp_a2a']}"
+    context = f"context {d['cp']}" + (f" ({kind})" if d["cp"] > 1 else "")
     pipeline = f"pipeline {d['pp']}" + (f" × {d['vp']} virtual" if d["vp"] > 1 else "")
     data = f"data {d['dp']}"
     if d["dp_replicate"] > 1:
@@ -46,6 +49,9 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
         "interleaved 1F1B" if d["vp"] > 1 else "1F1B" if d["pp"] > 1 else "",
         zero,
         "no recompute" if d["recompute"] == "none" else f"{d['recompute']} recompute",
+        ""
+        if d.get("offload", "none") == "none"
+        else f"{d['offload'].replace('+', ' and ')} on host",
         "no overlap" if d["overlap"] == "none" else f"overlap of {d['overlap'].replace('+', ', ')}",
     ]
     split = d.get("stage_layers") or []

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from planner.planfile import MemoryReport, Plan, SearchReport
 from planner.problem.scenario import Scenario, scenario_from_document
+from planner.problem.training import Training
 from planner.report import groups, memory
 from planner.report.layouts import layout_in_words, layout_label
 from planner.report.numbers import (
@@ -87,6 +88,7 @@ def _head(scenario: Scenario) -> RenderableType:
             (
                 size,
                 f"{training.global_batch_size:,} × {training.sequence_length:,} tokens a step",
+                *_documents(training),
                 training.precision,
                 printable(scenario.software.name),
             ),
@@ -94,6 +96,11 @@ def _head(scenario: Scenario) -> RenderableType:
         ),
         Text(""),
     )
+
+
+def _documents(training: Training) -> tuple[str, ...]:
+    length = training.mean_document_length
+    return () if length is None else (f"documents of {length:,} tokens",)
 
 
 def _answer(plan: Plan, scenario: Scenario) -> RenderableType:
@@ -159,6 +166,9 @@ def _verdict(plan: Plan, memory: MemoryReport) -> RenderableType:
         f"{_bar(plan, memory.peak_low_bytes, memory.peak_high_bytes, _gigabytes)}",
         "not bold default",
     )
+    if memory.host_bytes is not None and memory.host_capacity_bytes is not None:
+        host = f"{gigabytes(memory.host_bytes)} of {gigabytes(memory.host_capacity_bytes)} GB"
+        text.append(f"; {host} of its host's pinned", "not bold default")
     return text
 
 

@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 from planner.cost import memory
 from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable, grids_nest
+from planner.layout import (
+    CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
+    RECOMPUTE,
+    Layout,
+    LayoutTable,
+    grids_nest,
+)
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search.context_rules import a2a_sizes
 from planner.search.model_rules import rules_for
 from planner.search.room import accepted, in_blocks
-from planner.search.rules import Rule, can_overlap_exchanges
+from planner.search.rule import Rule
+from planner.search.rules import can_overlap_exchanges
 
 Ints = NDArray[np.int64]
 
@@ -62,7 +72,8 @@ def layouts(
 def families(
     ctx: CostContext, search: Search, prune: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
-    """Layouts but for MEMBER_KEYS: nothing is run again, no exchanges with experts overlap."""
+    """Layouts but for MEMBER_KEYS: nothing is run again, no exchanges with experts overlap, and
+    context parallelism is of no kind yet."""
     growth = _Growth(ctx, search, prune)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
@@ -80,6 +91,10 @@ def families(
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
     growth.restrict_schedule()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
+    away = [OFFLOADS.index(name) for name in search.offload or ("none",)]
+    if away != [0]:
+        growth.add("offload_index", lambda row: away, (), restrict=False)
+    growth.judge("offload_index")
     if ctx.software.shard_groups == "any":
         growth.split_shards()
     growth.restrict("dp_shard", growth.table.dp_shard)
@@ -89,8 +104,6 @@ def families(
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
     if ctx.model.moe is not None:
         growth.split_experts(ctx.model.moe)
-    kinds = [CP_KINDS.index(kind) for kind in search.cp_kind or (ctx.software.cp_kind,)]
-    growth.add("cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False)
     for name in ctx.software.overlap:
         if name != "ep":
             ones = np.ones(len(growth.table), dtype=np.int64)
@@ -99,7 +112,7 @@ def families(
     return growth.table, growth.excluded
 
 
-MEMBER_KEYS = frozenset({"recompute", "overlap_ep"})
+MEMBER_KEYS = frozenset({"recompute", "cp_kind", "cp_a2a", "overlap_ep"})
 """What tells the layouts of one family apart: choices that trade time against memory, or may not
 pay, and change neither groups nor parameters."""
 
@@ -110,6 +123,7 @@ def members(
     """All layouts of the families in a table, and how many each rule ruled out."""
     growth = _Growth(ctx, search, prune, table)
     growth.split_recompute()
+    growth.split_cp_kinds(search.cp_kind or ctx.software.cp_kinds)
     if "ep" in ctx.software.overlap:
         growth.split_exchanges()
     growth.finish()
@@ -261,6 +275,26 @@ class _Growth:
         )
         self._drop_too_big(self.table)
 
+    def split_cp_kinds(self, names: Sequence[str]) -> None:
+        """Cross with kinds of context parallelism, the hierarchical with its inner degrees."""
+        kinds = [CP_KINDS.index(name) for name in names]
+        self.add(
+            "cp_kind_index", lambda row: kinds if row[0] > 1 else (0,), ("cp",), restrict=False
+        )
+        hierarchical = CP_KINDS.index("hierarchical")
+        if hierarchical not in kinds:
+            self.judge("cp_a2a")
+            return
+
+        def inner(row: Any) -> Sequence[int]:
+            kind, tp, cp = row
+            return a2a_sizes(self.ctx, tp, cp) if kind == hierarchical else [1]
+
+        self.add("cp_a2a", inner, ("cp_kind_index", "tp", "cp"), restrict=False)
+        if self.search.cp_a2a is not None:
+            other = self.table.cp_kind_index != hierarchical
+            self._keep(other | np.isin(self.table.cp_a2a, self.search.cp_a2a), SEARCH_RULE)
+
     def split_recompute(self) -> None:
         """Cross with the recompute kinds that can matter.
 
@@ -317,8 +351,7 @@ class _Growth:
 
 
 def _key(column: str) -> str:
-    names = {"recompute_index": "recompute", "cp_kind_index": "cp_kind"}
-    return {**names, "dispatcher_index": "dispatcher"}.get(column, column)
+    return column.removesuffix("_index")
 
 
 def _allowed(search: Search, name: str) -> list[int] | None:

@@ -1,13 +1,14 @@
 """Searching layouts family by family: most need never be written out.
 
-A family's layouts differ in what they run again and in whether exchanges with experts overlap
-(`planner.search.enumerate.MEMBER_KEYS`). Running something again never makes a step shorter, so
+A family's layouts differ in what they run again, in their kind of context parallelism and in
+whether exchanges with experts overlap (`planner.search.enumerate.MEMBER_KEYS`). Running something
+again never makes a step shorter, and no kind of context parallelism is faster than free, so
 
-    L(family) = min over the overlaps of L(the layout with nothing run again)
+    L(family) = min over the overlaps of L(nothing run again, context-parallel traffic free)
 
-is a lower bound of all of them, whether or not that layout fits. Families are written out by rising
-L, a growing first part at a time, and searched as ever (`planner.search.optimize`); the answer is
-proven once every family that is left has L above the search's own threshold.
+is a lower bound of all of them, whether or not such a layout fits. Families are written out by
+rising L, a growing first part at a time, and searched as ever (`planner.search.optimize`); the
+answer is proven once every family that is left has L above the search's own threshold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from planner.search.certify import certify
 from planner.search.enumerate import MEMORY_RULE, families, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
-from planner.search.problem import LayoutProblem
+from planner.search.problem import LayoutProblem, any_kind_bounds
 from planner.search.protocol import SearchProblem, SearchResult
 from planner.search.robust import Scaled
 from planner.search.room import accepted
@@ -90,14 +91,23 @@ def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatA
     """
     if not len(table):
         return np.zeros(0)
-    lower = LayoutProblem(ctx, table).lower_bounds()
+    lower = _bounds(ctx, table)
     if "ep" in ctx.software.overlap:
         able = np.flatnonzero(can_overlap_exchanges(ctx, table))
         beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
-        lower[able] = np.minimum(lower[able], LayoutProblem(ctx, beside).lower_bounds())
+        lower[able] = np.minimum(lower[able], _bounds(ctx, beside))
     if asked.robust:
         lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]
     return np.asarray(lower * (1.0 - BOUND_SLACK))
+
+
+def _bounds(ctx: CostContext, table: LayoutTable) -> FloatArray:
+    """Lower bounds of layouts whatever their kind of context parallelism, shape (rows)."""
+    lower = np.zeros(len(table))
+    cut = np.asarray(table.cp > 1)
+    lower[~cut] = LayoutProblem(ctx, table.take(~cut)).lower_bounds()
+    lower[cut] = any_kind_bounds(ctx, table.take(cut))
+    return lower
 
 
 def _searched(

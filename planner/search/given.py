@@ -10,18 +10,20 @@ from typing import Any
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, DISPATCHERS, OVERLAPS, RECOMPUTE, Layout
+from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, OVERLAPS, RECOMPUTE, Layout
+from planner.search.context_rules import a2a_sizes
 from planner.search.legality import check
 from planner.search.rules import can_overlap_exchanges
 
 INTEGERS = (
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
-    "num_microbatches", "zero_stage",
+    "num_microbatches", "zero_stage", "cp_a2a",
 )  # fmt: skip
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE,
     "cp_kind": CP_KINDS,
     "dispatcher": DISPATCHERS,
+    "offload": OFFLOADS,
     "schedule": ("1f1b", "interleaved"),
 }
 KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
@@ -80,9 +82,11 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
         zero_stage=zero,
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
         recompute=values.get("recompute", "none"),
-        cp_kind=values.get("cp_kind", software.cp_kind),
+        cp_kind=values.get("cp_kind", software.cp_kinds[0]),
+        cp_a2a=values.get("cp_a2a", default_a2a(ctx, tp, cp, values.get("cp_kind"))),
         overlap=values.get("overlap", "none"),
         dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
+        offload=values.get("offload", "none"),
         stage_layers=values.get("stage_layers"),
     )  # fmt: skip
     if "overlap" not in values:
@@ -117,6 +121,14 @@ def default_overlap(ctx: CostContext, layout: Layout) -> str:
     """What the software runs beside computation, as far as the model and layout let it."""
     excluded = () if can_overlap_exchanges(ctx, layout) else ("ep",)
     return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
+
+
+def default_a2a(ctx: CostContext, tp: int, cp: int, kind: str | None) -> int:
+    """Ranks that exchange heads in hierarchical context parallelism: as many as heads allow."""
+    if kind != "hierarchical":
+        return 1
+    divisors = (a for a in range(2, cp) if cp % a == 0)
+    return max(a2a_sizes(ctx, tp, cp), default=next(divisors, 1))
 
 
 def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:

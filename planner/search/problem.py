@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.prices import Price
 from planner.cost.step import ShapeCosts, evaluate, shape_costs, step_time
 from planner.cost.traffic import Splits, channel_costs, joined, occurrences
-from planner.layout import DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
+from planner.layout import CP_KINDS, DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
@@ -115,9 +117,14 @@ class LayoutProblem:
                 kind, sizes, self.widths, self.ctx.num_accelerators, self.ctx.tiers, inner
             )
             possible &= some
-        costs = {name: joined(channel, least) for name, channel in shape.traffic.items()}
+        costs = self._least_costs(shape, least)
         total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
         return np.where(possible, total, np.inf)
+
+    def _least_costs(
+        self, shape: ShapeCosts, least: Mapping[tuple[str, str], Price]
+    ) -> dict[str, GroupCost]:
+        return {name: joined(channel, least) for name, channel in shape.traffic.items()}
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Exact step seconds of rows: (R), (R, A, T) → (R)."""
@@ -174,3 +181,28 @@ class LayoutProblem:
     def key(self, i: int) -> Hashable:
         """Every row is a layout of its own."""
         return i
+
+
+class _FreeContext(LayoutProblem):
+    """Layouts whose context-parallel traffic costs nothing."""
+
+    def _least_costs(
+        self, shape: ShapeCosts, least: Mapping[tuple[str, str], Price]
+    ) -> dict[str, GroupCost]:
+        costs = super()._least_costs(shape, least)
+        for name, channel in shape.traffic.items():
+            if channel.group == "cp":
+                free = tuple(0.0 * busy for busy in costs[name].busy_seconds)
+                costs[name] = GroupCost(0.0 * costs[name].latency_seconds, free)
+        return costs
+
+
+def any_kind_bounds(ctx: CostContext, table: LayoutTable) -> FloatArray:
+    """Bounds of layouts whatever their kind of context parallelism, shape (rows).
+
+    The step is non-decreasing in traffic and in attention's seconds: none of either's is less than
+    that of keys and values which are everywhere already, whole.
+    """
+    whole = np.full(len(table), CP_KINDS.index("all_gather"))
+    gathered = replace(table, cp_kind_index=whole, cp_a2a=np.ones_like(whole))
+    return _FreeContext(ctx, gathered).lower_bounds()

@@ -30,7 +30,8 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     if not len(table):
         return None
     usage, peak = memory.worst_stage(ctx, table)
-    i = int(np.argmin(peak))
+    held = memory.host_holds(ctx, table)
+    i = int(np.argmin(np.where(held | ~np.any(held), peak, np.inf)))
     if accepted(ctx, search, table).any():
         return None
     capacity, limit = (memory.limit_bytes(ctx, v) for v in ("fragile", search.memory))

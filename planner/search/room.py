@@ -36,7 +36,8 @@ def accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np
 
 def _accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
     usage, peak = memory.worst_stage(ctx, table)
-    allowed = np.asarray(peak <= memory.limit_bytes(ctx, search.memory))
+    allowed = peak <= memory.limit_bytes(ctx, search.memory)
+    allowed = np.asarray(allowed & memory.host_holds(ctx, table))
     if search.robust:
         allowed &= upper_ends(ctx, table, usage) <= memory.limit_bytes(ctx, "fragile")
     return allowed

@@ -6,35 +6,19 @@ Predicates take one layout or a table: the same rule judges both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import gcd
 
 import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import shared_ffn
+from planner.cost.ways import offloads_activations, offloads_optimizer
 from planner.errors import InputError, nearest_of
-from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
+from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
-
-Predicate = Callable[[CostContext, LayoutLike], Numeric]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
-
-    id: str
-    sentence: str
-    source: str
-    keys: tuple[str, ...]
-    holds: Predicate
-
-
-def divides(divisor: Numeric, number: Numeric) -> Numeric:
-    """Whether a number is a multiple of another."""
-    return number % divisor == 0
+from planner.search.context_rules import CONTEXT
+from planner.search.rule import MEGATRON, TITAN, Rule, divides
 
 
 def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
@@ -43,9 +27,6 @@ def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
     widths = (shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds)
     return divides(x.tp, gcd(*widths))
 
-
-MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
-TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
 
 STRUCTURAL = (
     Rule(
@@ -102,17 +83,7 @@ STRUCTURAL = (
         ("cp",),
         lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp, ctx.training.sequence_length),
     ),
-    Rule(
-        "a2a-divides-heads",
-        "cp_kind a2a needs the key/value heads of a tp rank to be a multiple of cp",
-        "DeepSpeed-Ulysses (arXiv 2309.14509)",
-        ("cp", "tp", "cp_kind"),
-        lambda ctx, x: (
-            (np.asarray(x.cp_kind_index) != CP_KINDS.index("a2a"))
-            | (np.asarray(x.cp) == 1)
-            | divides(x.tp * x.cp, ctx.model.num_key_value_heads)
-        ),
-    ),
+    *CONTEXT,
     Rule(
         "recompute-module",
         "recompute mla_up_proj needs latent attention, recompute moe needs experts",
@@ -125,6 +96,21 @@ STRUCTURAL = (
             )
             & ((np.asarray(x.recompute_index) != RECOMPUTE.index("moe")) | bool(ctx.model.moe))
         ),
+    ),
+    Rule(
+        "offload-needs-host",
+        "offloading needs the accelerator's host: its link and memory",
+        "definition",
+        ("offload",),
+        lambda ctx, x: (np.asarray(x.offload_index) == 0) | (ctx.accelerator.host is not None),
+    ),
+    Rule(
+        "optimizer-offload-needs-zero",
+        "offloading optimizer states needs them sharded, zero_stage 1 or more",
+        "DeepSpeed 0.19 runtime/zero/config.py (offload_optimizer); Megatron-LM arguments.py "
+        "(optimizer_cpu_offload needs the precision-aware, so the distributed optimizer)",
+        ("zero_stage", "offload"),
+        lambda ctx, x: ~offloads_optimizer(x) | (np.asarray(x.zero_stage) >= 1),
     ),
     Rule(
         "chunks-have-layers",
@@ -265,6 +251,20 @@ BY_SOFTWARE = (
         lambda ctx, x: (np.asarray(x.zero_stage) < 2) | (np.asarray(x.pp) == 1),
     ),
     Rule(
+        "activation-offload-excludes-pipeline",
+        "offloading whole layers' activations excludes a pipeline",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide (cpu_offloading needs pp=1)",
+        ("pp", "offload"),
+        lambda ctx, x: ~offloads_activations(x) | (np.asarray(x.pp) == 1),
+    ),
+    Rule(
+        "activation-offload-excludes-recompute",
+        "offloading whole layers' activations excludes recomputing any",
+        "Megatron-LM core 0.16 transformer_config.py (cpu_offloading)",
+        ("recompute", "offload"),
+        lambda ctx, x: ~offloads_activations(x) | (np.asarray(x.recompute_index) == 0),
+    ),
+    Rule(
         "data-parallel-only",
         "the framework has no tensor, context or pipeline parallelism",
         "mosaicml/llm-foundry (FSDP)",
@@ -306,6 +306,26 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             ),
         ),
     ]
+    kinds = [CP_KINDS.index(name) for name in software.cp_kinds]
+    rules.append(
+        Rule(
+            "cp-kind",
+            f"cp_kind is one of {', '.join(software.cp_kinds)}",
+            where,
+            ("cp_kind", "cp"),
+            lambda ctx, x: (np.asarray(x.cp) == 1) | np.isin(x.cp_kind_index, kinds),
+        )
+    )
+    places = [OFFLOADS.index(name) for name in ("none", *software.offloads)]
+    rules.append(
+        Rule(
+            "offload",
+            f"offload is one of {', '.join(('none', *software.offloads))}",
+            where,
+            ("offload",),
+            lambda ctx, x: np.isin(x.offload_index, places),
+        )
+    )
     if software.shard_groups == "full":
         rules.append(
             Rule(

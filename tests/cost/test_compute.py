@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -20,8 +20,10 @@ from planner.cost.compute import (
     on_unique,
 )
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, RECOMPUTE
+from planner.cost.ways import ring_members
+from planner.layout import CP_KINDS, RECOMPUTE, Layout
 from planner.problem.pattern import DENSE
+from planner.problem.recipes import RECIPES, TrainingPrecision
 from tests.scenarios import (
     BACKENDS,
     LOSSY,
@@ -37,7 +39,7 @@ from tests.scenarios import (
     training,
 )
 
-RING, GATHER, A2A = (CP_KINDS.index(kind) for kind in ("ring", "all_gather", "a2a"))
+RING, GATHER, A2A, HIERARCHICAL = range(len(CP_KINDS))
 WEIGHTS = 4 * 32**2 + 2 * 32 * 128  # of a layer of the toy
 HBM = 1e9
 
@@ -45,7 +47,8 @@ HBM = 1e9
 def times(
     ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1, sp: int = 0, kind: int = RING
 ) -> LayerTimes:
-    return layer_times(ctx, DENSE, tp, cp, mbs, sp, kind)
+    layout = Layout(cp=cp, cp_kind=CP_KINDS[kind], cp_a2a=2 if kind == HIERARCHICAL else 1)
+    return layer_times(ctx, DENSE, tp, cp, mbs, sp, ring_members(layout))
 
 
 def ends(ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1) -> EndTimes:
@@ -162,14 +165,35 @@ def test_written_scores_do_the_whole_square_and_travel_through_hbm() -> None:
 
 
 def test_short_blocks_run_below_the_share() -> None:
-    """Half of it at sequence_half; a ring's blocks are s/cp, gathered keys are whole."""
+    """Half of it at sequence_half; a ring's blocks are s over its members, gathered keys whole."""
     slow = {"flash": attention(sequence_half=64.0)}
     ideal, found = context(), on_part(attention=slow)
     base = float(times(ideal).attention_forward)
     assert times(found).attention_forward == pytest.approx(2 * base, rel=1e-12)
-    for kind, loss in ((RING, 1 + 64 / 16), (GATHER, 2), (A2A, 2)):
+    for kind, loss in ((RING, 1 + 64 / 16), (GATHER, 2), (A2A, 2), (HIERARCHICAL, 1 + 64 / 32)):
         cut = times(found, cp=4, kind=kind)
         assert cut.attention_forward == pytest.approx(loss * base / 4, rel=1e-12)
+
+
+def test_packed_documents_shorten_kernels_and_blocks() -> None:
+    """16 of 64 tokens: a quarter of the work, in kernels over 16 tokens, or 4 of a ring of 4."""
+    slow = {"flash": attention(sequence_half=64.0)}
+    base = float(times(context()).attention_forward)
+    packed = context(
+        topology=topology(accelerator=accelerator(attention=slow)),
+        training=training(mean_document_length=16),
+    )
+    for cp, kind, block in ((1, RING, 16), (4, RING, 4), (4, GATHER, 16), (4, A2A, 16)):
+        found = times(packed, cp=cp, kind=kind).attention_forward
+        assert found == pytest.approx((1 + 64 / block) * base / 4 / cp, rel=1e-12)
+
+
+def test_written_scores_are_masked_not_left_out() -> None:
+    whole, packed = (
+        times(context(training=training(attention="naive", mean_document_length=length)))
+        for length in (None, 16)
+    )
+    assert packed == whole
 
 
 # ---------------------------------------------------------------- memory-bound kernels
@@ -264,6 +288,32 @@ def test_low_precision_is_paid_for_in_conversions() -> None:
     assert fast.memory_backward > slow.memory_backward
 
 
+def test_scaling_per_row_casts_every_operand_of_every_matmul() -> None:
+    """Forward: inputs and weights read in 2 bytes and written in 1; back: inputs and weights across
+    their rows, read twice, and gradients both ways, read three times and written twice."""
+    bound = {"hbm_bytes_per_second": HBM, "peak_flops": {"bf16": NO_LIMIT, "fp8": NO_LIMIT}}
+    per_tensor, per_row, none = (
+        times(on_part({"precision": precision}, **bound))
+        for precision in ("fp8", "fp8-rowwise", "bf16")
+    )
+    inputs, gradients = 64 * (32 + 32 + 32 + 128), 64 * (32 + 32 + 96 + 128)
+    added = per_tensor.memory_forward - none.memory_forward
+    assert added == pytest.approx(4 * inputs / HBM)
+    assert per_tensor.memory_backward - none.memory_backward == pytest.approx(4 * gradients / HBM)
+    added = per_row.memory_forward - none.memory_forward
+    assert added == pytest.approx(3 * (inputs + WEIGHTS) / HBM)
+    added = per_row.memory_backward - none.memory_backward
+    assert added == pytest.approx((5 * (inputs + WEIGHTS) + 8 * gradients) / HBM)
+
+
+def test_every_precision_has_a_recipe() -> None:
+    assert set(RECIPES) == set(get_args(TrainingPrecision))
+    for precision, recipe in RECIPES.items():
+        assert recipe.source and recipe.scales
+        cast = recipe.casts.input_forward != (0.0, 0.0)
+        assert cast == (precision not in ("bf16", "fp16"))
+
+
 def test_overhead_is_paid_for_each_kernel() -> None:
     start = 1e-3
     late = {"bf16": gemm(overhead_seconds=start), "fp8": gemm()}
@@ -314,7 +364,7 @@ keys = st.tuples(
     st.sampled_from([1, 2, 3, 4, 8]),
     st.integers(1, 8),
     st.integers(0, 1),
-    st.integers(0, 2),
+    st.sampled_from([1, 2, 8]),
 )
 
 

@@ -190,5 +190,16 @@ def test_attended_share_counts_scores_under_the_window(window: int, windowed: in
     causal = sum(query + 0.5 for query in range(64))
     layers = 8 if windowed is None else windowed
     expected = (layers * seen + (8 - layers) * causal) / (8 * causal)
-    assert attended_share(toy, 64) == pytest.approx(expected, rel=1e-12)
-    assert attended_share(model(), 64) == 1.0
+    assert attended_share(toy, 64, 64) == pytest.approx(expected, rel=1e-12)
+    assert attended_share(model(), 64, 64) == 1.0
+
+
+@pytest.mark.parametrize("window", [None, 4, 20])
+@pytest.mark.parametrize("document", [1, 7, 16, 33, 63, 64])
+def test_attended_share_counts_scores_inside_documents(document: int, window: int | None) -> None:
+    """Counted query by query in a sequence of 64; the last document is cut at its end."""
+    toy = model(sliding_window=window)
+    limit = window or 64
+    seen = sum(min(query % document + 0.5, limit) for query in range(64))
+    causal = sum(query + 0.5 for query in range(64))
+    assert attended_share(toy, 64, document) == pytest.approx(seen / causal, rel=1e-12)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.cost.compute import EAGER_KERNELS, EAGER_PASSES
+from planner.cost.elementwise import EAGER_KERNELS, EAGER_PASSES
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 mode = pytest.importorskip("torch.utils._python_dispatch")

@@ -79,13 +79,13 @@ def test_mem_01_qwen3_30b_on_one_node() -> None:
     assert states / GIB == pytest.approx(71.5, rel=0.01)
     assert found["optimizer"] == pytest.approx(12 * routed + 12 * dense / 8, rel=1e-12)
     _, peak = worst_stage(ctx, layout)
-    assert VERDICTS[int(verdict_index(ctx, peak))] in ("fragile", "no")
+    assert VERDICTS[int(verdict_index(ctx, layout, peak))] in ("fragile", "no")
     # the lever: more nodes, so that experts have replicas to shard over; the user ran on four
     four = CostContext.of(shipped_scenario("qwen3-30b-a3b", "dgx-h100", 32))
     wider = Layout(dp_shard=32, ep=8, num_microbatches=32)
     assert terms(four, wider, layers=48)["optimizer"] == pytest.approx(found["optimizer"] / 4)
     _, less = worst_stage(four, wider)
-    assert VERDICTS[int(verdict_index(four, less))] == "fits"
+    assert VERDICTS[int(verdict_index(four, wider, less))] == "fits"
 
 
 # ---------------------------------------------------------------- parameters

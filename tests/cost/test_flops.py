@@ -45,6 +45,25 @@ def test_gated_mlp_has_three_matrices_and_key_value_heads_are_narrow() -> None:
     assert attention == 8 * 2 * 64 * 64
 
 
+def test_packed_documents_attend_to_themselves() -> None:
+    """Four documents of 16 in a sequence of 64: a quarter of the scores, the same matmuls."""
+    whole, packed = context(), context(training=training(mean_document_length=16))
+    layers, attention, scans, head = forward_flops_per_token(whole)
+    assert forward_flops_per_token(packed) == (layers, attention / 4, scans, head)
+    assert model_flops(whole) - model_flops(packed) == 3 * 64 * 8 * attention * 3 / 4
+    assert executed_flops(packed, Layout()) - model_flops(packed) == pytest.approx(
+        0.5 * 64 * 8 * attention / 4
+    )
+
+
+def test_unfused_attention_masks_documents_and_skips_none() -> None:
+    whole, packed = (
+        context(training=training(attention="naive", mean_document_length=length))
+        for length in (None, 16)
+    )
+    assert executed_flops(packed, Layout()) == executed_flops(whole, Layout())
+
+
 def test_embedding_lookup_is_no_matmul_but_a_tied_head_is() -> None:
     tied, untied = (
         model_flops(context(model=model(tied_embeddings=tied))) for tied in (True, False)

@@ -420,7 +420,7 @@ def test_allocator_takes_its_share_of_what_is_kept_in_many_sizes(
 def test_verdict(peak: float, verdict: str) -> None:
     part = accelerator(hbm_bytes=100e9)
     ctx = context(topology=topology(accelerator=part), software=software(fragile_fraction=0.05))
-    assert VERDICTS[int(verdict_index(ctx, peak))] == verdict
+    assert VERDICTS[int(verdict_index(ctx, Layout(), peak))] == verdict
 
 
 # ---------------------------------------------------------------- long sequences
@@ -495,13 +495,13 @@ def test_worst_stage_is_the_worst_of_all(layout: Layout, ctx: CostContext) -> No
 @given(st.lists(layouts(), min_size=1, max_size=6), st.sampled_from(CONTEXTS))
 def test_table_equals_numbers(rows: list[Layout], ctx: CostContext) -> None:
     table, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
-    verdicts = verdict_index(ctx, peaks)
+    verdicts = verdict_index(ctx, LayoutTable.from_layouts(rows), peaks)
     assert peaks.dtype == np.float64
     assert peaks.shape == verdicts.shape == (len(rows),)
     for i, row in enumerate(rows):
         usage, peak = worst_stage(ctx, row)
         assert peaks[i] == pytest.approx(float(peak), rel=1e-12)
-        assert verdicts[i] == verdict_index(ctx, peak)
+        assert verdicts[i] == verdict_index(ctx, row, peak)
         for name in TERMS:
             column = np.asarray(getattr(table, name))
             assert column.dtype == np.float64, name
@@ -521,5 +521,6 @@ def test_terms_sum_to_the_total_and_are_not_negative(rows: list[Layout], ctx: Co
 def test_comparison_with_a_table_sees_every_verdict() -> None:
     ctx = LOSSY["flash", "bf16"]
     rows = [Layout(tp=tp, mbs=mbs, num_microbatches=8) for tp in (1, 2, 4) for mbs in (1, 2, 4)]
-    _, peaks = worst_stage(ctx, LayoutTable.from_layouts(rows))
-    assert set(verdict_index(ctx, peaks).tolist()) == {0, 1, 2}
+    table = LayoutTable.from_layouts(rows)
+    _, peaks = worst_stage(ctx, table)
+    assert set(verdict_index(ctx, table, peaks).tolist()) == {0, 1, 2}

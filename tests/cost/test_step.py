@@ -68,7 +68,7 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
     """A vocabulary of one token leaves the last stage with next to no head."""
     ctx = silent(model=model(vocab_size=1))
     layout = Layout(pp=4, vp=vp, num_microbatches=8)
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
     forward = float(layer.gemm_forward + layer.attention_forward) * 8 / (4 * vp)
     backward = float(layer.gemm_backward + layer.attention_backward) * 8 / (4 * vp)
     expected = played_out(4, vp, 8, [forward] * 4 * vp, [backward] * 4 * vp)
@@ -78,7 +78,7 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
 def test_slowest_stage_sets_the_pace() -> None:
     """10 layers on 4 stages: 2 and the head against 3; the bubble is of mean slots."""
     ctx = silent(model=model(num_layers=10))
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
     work = [layer.gemm_forward, layer.gemm_backward]
     cores = [layer.attention_forward, layer.attention_backward]
     slot = float(sum(work) + sum(cores))
@@ -98,7 +98,7 @@ def test_named_stages_are_costed_as_they_are() -> None:
     named = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(4, 4)))
     lopsided = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(1, 7)))
     assert named == pytest.approx(even)
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
     slot = float(layer.gemm_forward + layer.gemm_backward)
     slot += float(layer.attention_forward + layer.attention_backward)
     assert lopsided["stage_imbalance"] - even["stage_imbalance"] == pytest.approx(6 * 3 * slot)
@@ -115,7 +115,7 @@ def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
     """Rates at which a ring's block takes longer, or less long, than the work beside it."""
     layout = Layout(cp=4, dp_shard=1, zero_stage=0, num_microbatches=2)
     ctx = silent()
-    layer = layer_times(ctx, DENSE, 1, 4, 1, 0, 0)
+    layer = layer_times(ctx, DENSE, 1, 4, 1, 0, 4)
     work = 0.75 * float(layer.attention_forward), 0.75 * float(layer.attention_backward)
     num_bytes = 0.75 * 2 * 64 * 32 * 2
     slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
@@ -140,7 +140,7 @@ def test_boundary_sends_wait_or_partly_hide() -> None:
 
 def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first_forward() -> None:
     layout = Layout(dp_shard=4, num_microbatches=8)
-    layer = layer_times(silent(), DENSE, 1, 1, 1, 0, 0)
+    layer = layer_times(silent(), DENSE, 1, 1, 1, 0, 1)
     forward = 8 * float(layer.gemm_forward + layer.attention_forward)
     backward = 8 * float(layer.gemm_backward + layer.attention_backward)
     count = float(shape_costs(silent(), layout).parameters.dense)
@@ -198,7 +198,26 @@ def test_optimizer_streams_a_rank_s_own_states() -> None:
 def test_every_way_of_context_parallelism_is_priced() -> None:
     links = uniform_topology(bytes_per_second=1e9)
     for kind in CP_KINDS:
-        assert spent(context(topology=links), Layout(cp=4, cp_kind=kind))["cp"] > 0
+        layout = Layout(cp=4, cp_kind=kind, cp_a2a=2 if kind == "hierarchical" else 1)
+        assert spent(context(topology=links), layout)["cp"] > 0
+
+
+def test_hierarchical_rings_hide_and_their_exchanges_do_not() -> None:
+    """Four ranks, exchanging in pairs: a ring of two, behind half of attention."""
+    layout = Layout(cp=4, zero_stage=0, num_microbatches=2, cp_kind="hierarchical", cp_a2a=2)
+    layer = layer_times(silent(), DENSE, 1, 4, 1, 0, 2)
+    own = 64 / 4 * 32 * 2  # queries of a rank; as many keys, values and outputs
+    for rate in (1e6, 1e9):
+        found = spent(context(topology=uniform_topology(bytes_per_second=rate)), layout)
+        exchanges = 2 * 4 * own * (1 - 1 / 2) / rate
+        ring = [
+            max(0.0, passes * 2 * own * 2 * (1 - 1 / 2) / rate - work / 2)
+            for passes, work in (
+                (1, float(layer.attention_forward)),
+                (2, float(layer.attention_backward)),
+            )
+        ]
+        assert found["cp"] == pytest.approx(2 * 8 * (exchanges + sum(ring)), rel=1e-12)
 
 
 # ---------------------------------------------------------------- one formula

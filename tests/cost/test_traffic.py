@@ -97,6 +97,56 @@ def test_all_to_all_exchanges_heads_for_tokens() -> None:
     assert costs["cp_backward"].busy_seconds[0] >= costs["cp_forward"].busy_seconds[0]
 
 
+def test_weights_gathered_after_the_cast_travel_in_one_byte() -> None:
+    layout = Layout(dp_shard=8, zero_stage=3)
+    byte, two = (
+        moved(
+            context(
+                software=software(gathers_weights_as_cast=precisions),
+                training=training(precision="fp8"),
+            ),
+            layout,
+            "shard",
+        )
+        for precisions in (("fp8",), ("fp8-rowwise",))
+    )
+    count = float(shape_costs(context(), layout).parameters.dense)
+    # gathered forward and backward
+    assert two - byte == pytest.approx(2 * count * 7 / 8)
+
+
+def test_a_ring_of_sends_leaves_a_domain_over_one_rank_s_link() -> None:
+    """Sixteen ranks in two domains: a gather's rings share the eight links out, sends use one."""
+    layout = Layout(cp=16)
+    slow = topology([fabric(), fabric()])
+    own = TOKENS / 16 * 2 * 32 * 2
+    for kind, share in (("ring", 1), ("all_gather", 8)):
+        ctx = context(topology=slow)
+        traffic = shape_costs(ctx, replace(layout, cp_kind=kind)).traffic
+        forward = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [8.0, 2.0]})
+        inside, outside = forward["cp_forward"].busy_seconds
+        assert inside == pytest.approx(15 * own)
+        assert outside == pytest.approx(15 * own / share)
+
+
+def test_hierarchical_exchanges_inside_and_sends_round_outside() -> None:
+    """Sixteen ranks, eight of a domain exchanging heads, rings of two across the domains."""
+    toy = model(num_attention_heads=8, num_key_value_heads=8, head_dim=4)
+    layout = Layout(cp=16, cp_kind="hierarchical", cp_a2a=8)
+    ctx = context(model=toy)
+    traffic = shape_costs(ctx, layout).traffic
+    costs = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [8.0, 2.0]})
+    own = TOKENS / 16 * 32 * 2  # bytes of a rank's queries; as many keys, values and outputs
+    assert costs["cp_inner"].busy_seconds == pytest.approx((2 * 4 * own * 7 / 8, 0))
+    assert costs["cp_forward"].busy_seconds[1] == pytest.approx(2 * own * 2 / 2)
+    assert costs["cp_backward"].busy_seconds[1] == pytest.approx(
+        2 * costs["cp_forward"].busy_seconds[1]
+    )
+    # the whole group in one domain: nothing leaves it
+    inside = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [16.0, 1.0]})
+    assert inside["cp_forward"].busy_seconds == pytest.approx((2 * own * 2 / 2, 0))
+
+
 # ---------------------------------------------------------------- pipeline
 
 

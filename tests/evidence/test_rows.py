@@ -46,6 +46,8 @@ def test_every_field_arrives(make_run: MakeRun) -> None:
         ({"moe": EXPERTS, "ep": 16}, "etp·ep does not divide tp·cp·dp"),
         ({"moe": EXPERTS, "ep": 4, "etp": 4}, "etp·ep does not divide tp·cp·dp"),
         ({"moe": EXPERTS | {"topk": 9}}, "model dimensions do not divide"),
+        ({"task": "lora"}, "task 'lora' may freeze parameters, which is not costed"),
+        ({"task": "sft"}, "task 'sft' may freeze parameters, which is not costed"),
         ({"n_layers": None}, "model dimensions unknown"),
         ({"n_kv_heads": None}, "model dimensions unknown"),
         ({"gated_mlp": None}, "model dimensions unknown"),

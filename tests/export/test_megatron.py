@@ -184,6 +184,24 @@ def test_context_parallelism(kind, flag, tmp_path):
     assert (found["--context-parallel-size"], found["--cp-comm-type"]) == ("2", flag)
 
 
+def test_hierarchical_context_parallelism_names_both_sizes():
+    plan = replace(
+        with_layout(cp=8, dp_shard=16, cp_kind="hierarchical", cp_a2a=4),
+        rank_order=[("tp", 8), ("cp", 8), ("dp_shard", 16), ("pp", 16)],
+    )
+    text = export_plan(plan, "megatron")[NAME]
+    assert "--cp-comm-type a2a+p2p" in text
+    assert re.search(r"--hierarchical-context-parallel-sizes 4\n\s+2\n", text)
+
+
+def test_offloading_names_its_flags():
+    text = export_plan(with_layout(offload="optimizer+activations"), "megatron")[NAME]
+    assert "--optimizer-cpu-offload" in text and "--use-precision-aware-optimizer" in text
+    assert "--fine-grained-activation-offloading" in text
+    assert "expert_fc1" not in text
+    assert "offload" not in export_plan(fabricated_plan(), "megatron")[NAME]
+
+
 def test_scaling_per_row_is_refused():
     with pytest.raises(ExportError, match="precision fp8-rowwise is not expressible"):
         export_plan(with_inputs("training", precision="fp8-rowwise"), "megatron")
@@ -199,6 +217,11 @@ def test_scaling_per_row_is_refused():
 def test_patterns_and_latent_experts_are_refused(changes):
     with pytest.raises(ExportError, match="models without layer_pattern"):
         export_plan(with_inputs("model", **changes), "megatron")
+
+
+def test_packed_documents_are_refused():
+    with pytest.raises(ExportError, match="without mean_document_length"):
+        export_plan(with_inputs("training", mean_document_length=512), "megatron")
 
 
 def test_recompute(tmp_path):

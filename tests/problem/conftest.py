@@ -97,7 +97,7 @@ shard_groups: any
 recompute: [none, selective, full]
 sequence_parallel: optional
 overlap: [dp, pp]
-cp_kind: ring
+cp_kinds: [ring]
 gradient_bytes: {{value: 4 B, {_FIGURE}
 logits_bytes: {{value: 10 B, {_FIGURE}
 runtime_bytes: {{value: 1 GiB, {_FIGURE}

@@ -25,6 +25,8 @@ class Case:
     nearest: str | None = None
 
 
+FROZEN = "adapters and frozen parameters are not planned"
+
 A, F, T = "accelerator.yaml", "fabric.yaml", "topology.yaml"
 M, W, S = "model.yaml", "software.yaml", "scenario.yaml"
 
@@ -119,6 +121,16 @@ CASES = [
          "plain text", at="8: 1"),
     Case("merge key", M, "name: toy-model", "<<: {name: toy-model}", None, "key << is not text",
          "plain text"),
+    Case("low-rank adapters", S, "  precision: bf16", "  precision: bf16\n  lora_rank: 16",
+         "training.lora_rank", FROZEN, "sequence_length", at="lora_rank"),
+    Case("what is trained", S, "  precision: bf16", "  precision: bf16\n  trainable: lora",
+         "training.trainable", FROZEN, "sequence_length", at="trainable"),
+    Case("peft beside training", S, "num_accelerators: 32", "num_accelerators: 32\npeft: {}",
+         "peft", FROZEN, "training", at="peft"),
+    Case("frozen layers of a model", M, "norm: rmsnorm", "norm: rmsnorm\nnum_frozen_layers: 2",
+         "num_frozen_layers", FROZEN, "num_layers", at="num_frozen_layers"),
+    Case("software misspelt", S, "software:", "sftware:", "sftware", "unknown key", "software",
+         nearest="software"),
     # integers
     Case("negative", S, "sequence_length: 4096", "sequence_length: -4",
          "training.sequence_length", "-4 is negative", "an integer >= 1"),
@@ -152,6 +164,13 @@ CASES = [
          "training.total_tokens", "-1 is negative", "a number > 0"),
     Case("text for tokens", S, "total_tokens: 15e12", "total_tokens: 15T",
          "training.total_tokens", "'15T' is text", "a number > 0"),
+    Case("document longer than a sequence", S, "sequence_length: 4096",
+         "sequence_length: 4096\n  mean_document_length: 4097", "training.mean_document_length",
+         "documents of 4097 tokens are longer than a sequence of 4096", "from 1 to 4096",
+         at="mean_document_length", nearest="4096"),
+    Case("document of no tokens", S, "sequence_length: 4096",
+         "sequence_length: 4096\n  mean_document_length: 0", "training.mean_document_length",
+         "0 is too small", ">= 1", at="mean_document_length"),
     # other types
     Case("number for text", M, "name: toy-model", "name: 7", "name", "7 does not fit", "text"),
     Case("yes for boolean", M, "gated_mlp: true", "gated_mlp: yes", "gated_mlp",

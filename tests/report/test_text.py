@@ -36,6 +36,14 @@ def test_head_names_model_count_part_batch_precision_and_software():
         assert fact in head[1]
 
 
+def test_head_names_the_length_of_packed_documents():
+    plan = fabricated_plan()
+    training = {**plan.inputs["training"], "mean_document_length": 1024}
+    packed = replace(plan, inputs={**plan.inputs, "training": training})
+    assert "tokens a step, documents of 1,024 tokens, bf16" in rendered(packed, 120)
+    assert "documents" not in rendered(plan).splitlines()[1]
+
+
 def test_answer_has_layout_step_rates_and_denominator():
     text = rendered(fabricated_plan(), 120)
     assert "tensor 8 with sequence · pipeline 16 × 2 virtual · data 128" in text

@@ -39,7 +39,7 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
     """Every combination of the choices, legal or not."""
     n, batch = scenario.num_accelerators, scenario.training.global_batch_size
     software = scenario.software
-    kinds = CP_KINDS if scenario.search.cp_kind else (software.cp_kind,)
+    kinds = scenario.search.cp_kind or software.cp_kinds
     for tp, cp, pp, shard in itertools.product(oracles.divisors(n), repeat=4):
         if n % (tp * cp * pp * shard):
             continue
@@ -52,12 +52,13 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
                 [kind for kind in software.recompute if kind not in MODULES],
                 kinds if cp > 1 else ("ring",),
             ):  # fmt: skip
-                yield Layout(
-                    tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate, vp=vp, mbs=mbs,
-                    num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
-                    recompute=recompute, cp_kind=kind,
-                    overlap="+".join(axis for axis in software.overlap if axis != "ep") or "none",
-                )  # fmt: skip
+                for inner in range(1, cp + 1) if kind == "hierarchical" else [1]:
+                    yield Layout(
+                        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate, vp=vp, mbs=mbs,
+                        num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
+                        recompute=recompute, cp_kind=kind, cp_a2a=inner,
+                        overlap="+".join(o for o in software.overlap if o != "ep") or "none",
+                    )  # fmt: skip
 
 
 def legal(scenario: Scenario, x: Layout) -> bool:
@@ -82,6 +83,8 @@ def legal(scenario: Scenario, x: Layout) -> bool:
             not x.sp or (x.tp > 1 and s % (x.tp * x.cp) == 0),
             x.cp == 1 or s % (2 * x.cp) == 0,
             x.cp_kind != "a2a" or x.cp == 1 or kv % (x.tp * x.cp) == 0,
+            x.cp_kind != "hierarchical"
+            or (1 < x.cp_a2a < x.cp and x.cp % x.cp_a2a == 0 and kv % (x.tp * x.cp_a2a) == 0),
             x.pp * x.vp <= layers,
             x.vp == 1 or x.pp > 1,
             x.vp == 1 or "interleaved" in software.schedules,
@@ -170,7 +173,7 @@ def random_scenarios(draw: st.DrawFn) -> Scenario:
             schedules=draw(st.sampled_from([("1f1b",), ("1f1b", "interleaved")])),
             recompute=draw(st.sampled_from([("none",), ("none", "full")])),
             sequence_parallel=draw(st.sampled_from(["always", "never", "optional"])),
-            cp_kind=draw(st.sampled_from(CP_KINDS)),
+            cp_kinds=(draw(st.sampled_from(CP_KINDS)),),
             overlap=draw(st.sampled_from([(), ("dp",), ("tp", "dp", "pp")])),
         ),
         search=Search(
@@ -240,7 +243,8 @@ def test_vp_and_schedule_restrict_together(schedule: Literal["1f1b", "interleave
 
 
 def test_search_for_a_cp_kind_offers_that_kind() -> None:
-    scenario = small_scenario(16, search=Search(cp=(2, 4), cp_kind=("a2a", "all_gather")))
+    search = Search(cp=(2, 4), cp_kind=("a2a", "all_gather"))
+    scenario = small_scenario(16, software=small_software(cp_kinds=CP_KINDS), search=search)
     table, _ = enumerated(scenario)
     assert {table.row(i).cp_kind for i in range(len(table))} == {"a2a", "all_gather"}
     check_equal(scenario)

@@ -87,7 +87,9 @@ def test_optimum_bounds_and_runners_up_equal_plain_enumeration(name: str) -> Non
     check_bounds(LayoutProblem(ctx, LayoutTable.from_layouts(rows)), least)
     plan = api.plan(scenario, top_k=TOP_K)
     check_plan(plan, scenario, least)
-    assert plan.search is not None and plan.search.shapes == len(rows)
+    # other kinds of context parallelism than the usual one are counted where they may win
+    assert plan.search is not None and plan.search.shapes <= len(rows)
+    assert plan.search.shapes == len(rows) or any(row.cp_kind != "ring" for row in rows)
 
 
 def test_instances_see_what_they_are_for() -> None:

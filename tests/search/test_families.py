@@ -55,6 +55,10 @@ CASES = {
     "experts": sparse(),
     "experts, memory is short": sparse(2.5),
     "by the upper end": dense(search=Search(robust=True)),
+    "kinds of context parallelism": dense(
+        software=small_software(cp_kinds=("ring", "all_gather", "a2a", "hierarchical")),
+        search=Search(tp=(1, 2), cp=(1, 2, 4), vp=(1,)),
+    ),
 }
 
 
@@ -63,7 +67,7 @@ def keys_of(table: LayoutTable) -> np.ndarray:
     shared = [
         name
         for name in LayoutTable.__dataclass_fields__
-        if name not in ("stage_layers", "recompute_index", "overlap_ep")
+        if name != "stage_layers" and name.removesuffix("_index") not in MEMBER_KEYS
     ]
     return np.stack([getattr(table, name) for name in shared], axis=1)
 
@@ -91,12 +95,12 @@ def test_families_and_their_members_are_all_layouts(name: str) -> None:
     ctx, asked = CostContext.of(scenario), scenario.search
     shared, _ = families(ctx, asked)
     assert not shared.recompute_index.any() and not shared.overlap_ep.any()
+    assert not shared.cp_kind_index.any() and (shared.cp_a2a == 1).all()
     half = len(shared) // 2
     parts = [members(ctx, asked, shared.take(part))[0] for part in (slice(half), slice(half, None))]
     found = [part.row(i) for part in parts for i in range(len(part))]
     table, _ = layouts(ctx, asked)
     assert found == [table.row(i) for i in range(len(table))]
-    assert set(MEMBER_KEYS) == {"recompute", "overlap_ep"}
 
 
 def planned(

@@ -17,7 +17,9 @@ from tests.scenarios import small_scenario, small_software, small_topology, smal
 
 def context(num: int = 16, **software: Any) -> CostContext:
     changes = {"sequence_parallel": "always", "shard_groups": "any", **software}
-    return CostContext.of(small_scenario(num, software=small_software(**changes)))
+    return CostContext.of(
+        small_scenario(num, software=small_software(cp_kinds=("ring", "a2a"), **changes))
+    )
 
 
 def given(text: str, ctx: CostContext | None = None) -> Layout:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.files import names
-from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, OFFLOADS, RECOMPUTE, Layout, LayoutTable
 from planner.search.legality import check, nearest_values
-from planner.search.rules import BY_SOFTWARE, STRUCTURAL, Rule, rule_sentences, rules_of
+from planner.search.rule import Rule
+from planner.search.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
 from tests.scenarios import (
     shipped_software,
     small_model,
@@ -74,11 +75,31 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
     "cp-divides-sequence": (
         {}, [L(cp=1), L(cp=3), L(cp=4), L(cp=12)], [L(cp=8), L(cp=5), L(cp=24)],
     ),
+    # documents as long as the sequence; shorter ones below
+    "cp-fits-documents": (
+        {},
+        [L(cp=12), L(cp=2, cp_kind="all_gather"), L(cp=24, cp_kind="a2a")],
+        [L(cp=13), L(cp=24, cp_kind="all_gather")],
+    ),
     "a2a-divides-heads": (
         {},
         [L(tp=2, cp=2, cp_kind="a2a"), L(tp=8, cp_kind="a2a"), L(cp=4, cp_kind="a2a"),
-         L(tp=4, cp=2), L(tp=4, cp=2, cp_kind="all_gather")],
-        [L(tp=4, cp=2, cp_kind="a2a"), L(cp=8, cp_kind="a2a"), L(cp=3, cp_kind="a2a")],
+         L(tp=4, cp=2), L(tp=4, cp=2, cp_kind="all_gather"), L(tp=16, cp=2),
+         L(tp=2, cp=8, cp_kind="hierarchical", cp_a2a=2)],
+        [L(tp=4, cp=4, cp_kind="hierarchical", cp_a2a=2),
+         L(tp=4, cp=2, cp_kind="a2a"), L(cp=8, cp_kind="a2a"), L(cp=3, cp_kind="a2a")],
+    ),
+    "cp-a2a-divides-cp": (
+        {},
+        [L(cp=8, cp_kind="hierarchical", cp_a2a=4), L(cp=6, cp_kind="hierarchical", cp_a2a=3),
+         L(cp=4, cp_kind="a2a"), L()],
+        [L(cp=8, cp_kind="hierarchical"), L(cp=8, cp_kind="hierarchical", cp_a2a=8),
+         L(cp=8, cp_kind="hierarchical", cp_a2a=3), L(cp=8, cp_a2a=2)],
+    ),
+    "cp-kind": (
+        {"cp_kinds": ("all_gather", "ring")},
+        [L(cp=2), L(cp=2, cp_kind="all_gather"), L(cp_kind="a2a")],
+        [L(cp=2, cp_kind="a2a"), L(cp=4, cp_kind="hierarchical", cp_a2a=2)],
     ),
     "chunks-have-layers": (
         {},
@@ -118,6 +139,29 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(recompute=kind) for kind in ("none", "selective", "full", "act", "act_norm")],
         [L(recompute="moe"), L(recompute="mla_up_proj")],
     ),
+    # the toy has no host
+    "offload-needs-host": ({}, [L()], [L(offload="optimizer"), L(offload="activations")]),
+    "optimizer-offload-needs-zero": (
+        {},
+        [L(zero_stage=1, offload="optimizer"), L(zero_stage=0),
+         L(zero_stage=0, offload="activations")],
+        [L(zero_stage=0, offload="optimizer"), L(zero_stage=0, offload="optimizer+activations")],
+    ),
+    "offload": (
+        {"offloads": ("optimizer",)},
+        [L(), L(offload="optimizer")],
+        [L(offload="activations"), L(offload="optimizer+activations")],
+    ),
+    "activation-offload-excludes-pipeline": (
+        {"rules": ("activation-offload-excludes-pipeline",)},
+        [L(pp=2), L(offload="activations"), L(pp=2, offload="optimizer")],
+        [L(pp=2, offload="activations"), L(pp=4, offload="optimizer+activations")],
+    ),
+    "activation-offload-excludes-recompute": (
+        {"rules": ("activation-offload-excludes-recompute",)},
+        [L(recompute="full"), L(offload="activations"), L(recompute="full", offload="optimizer")],
+        [L(recompute="selective", offload="activations")],
+    ),
     "data-parallel-only": (
         {"rules": ("data-parallel-only",)},
         [L(dp_shard=16), L(dp_shard=4, dp_replicate=4)],
@@ -154,7 +198,15 @@ IDS = sorted(CASES)
 
 def test_every_rule_has_a_case() -> None:
     known = {rule.id for rule in (*STRUCTURAL, *BY_SOFTWARE)}
-    profile = {"zero-stage", "schedule", "shard-group", "sp-always", "sp-never"}
+    profile = {
+        "zero-stage",
+        "cp-kind",
+        "offload",
+        "schedule",
+        "shard-group",
+        "sp-always",
+        "sp-never",
+    }
     assert set(CASES) == known | profile
 
 
@@ -165,6 +217,18 @@ def test_rule_accepts_and_rejects(rule_id: str) -> None:
     rule = rule_named(ctx, rule_id)
     assert [bool(rule.holds(ctx, layout)) for layout in accepted] == [True] * len(accepted)
     assert [bool(rule.holds(ctx, layout)) for layout in rejected] == [False] * len(rejected)
+
+
+def test_documents_are_cut_in_two_pieces_a_rank() -> None:
+    ctx = context()
+    ctx = replace(ctx, training=ctx.training.replace(mean_document_length=7))
+    rule = rule_named(ctx, "cp-fits-documents")
+    kept = [L(cp=3), L(cp=4, cp_kind="a2a")]
+    broken = [L(cp=4), L(cp=4, cp_kind="all_gather")]
+    assert [bool(rule.holds(ctx, layout)) for layout in (*kept, *broken)] == [True] * 2 + [
+        False
+    ] * 2
+    check_table(ctx, rule, kept + broken)
 
 
 @pytest.mark.parametrize("rule_id", IDS)
@@ -193,6 +257,7 @@ ROWS = st.builds(
     dp_replicate=st.integers(1, 4), vp=st.integers(1, 4), mbs=st.integers(1, 4),
     num_microbatches=st.integers(1, 8), zero_stage=st.integers(0, 3), sp=st.booleans(),
     recompute=st.sampled_from(RECOMPUTE), cp_kind=st.sampled_from(CP_KINDS),
+    cp_a2a=st.integers(1, 8), offload=st.sampled_from(OFFLOADS),
 )  # fmt: skip
 
 
