@@ -31,6 +31,19 @@ DISPATCHERS = ("alltoall", "flex", "allgather")
 domain and one to a rank, however many of its experts are chosen (DeepEP, HybridEP); all tokens to
 all ranks."""
 
+SCHEDULES = (
+    "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev",
+)  # fmt: skip
+"""Pipeline schedules; `planner.schedules` plays them out. With virtual stages 1f1b is
+interleaved and zb-h1 is interleaved-zb."""
+
+WITH_VIRTUAL_STAGES = {"1f1b": "interleaved", "zb-h1": "interleaved-zb"}
+WITHOUT_VIRTUAL_STAGES = {name: plain for plain, name in WITH_VIRTUAL_STAGES.items()}
+
+V_SHAPED = ("zb-v", "dualpipev")
+"""Schedules of two chunks a rank, the second on the way back: the last rank turns, and the first
+holds the first and the last chunk."""
+
 OVERLAPS = ("tp", "dp", "pp", "ep")
 
 
@@ -106,6 +119,8 @@ class LayoutLike(Protocol):
     @property
     def sp(self) -> Numeric: ...
     @property
+    def schedule_index(self) -> Numeric: ...
+    @property
     def recompute_index(self) -> Numeric: ...
     @property
     def cp_kind_index(self) -> Numeric: ...
@@ -153,7 +168,8 @@ class Layout:
 
     `stage_layers` gives the layers of each pipeline stage where the default split (even, the
     remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
-    computation ("tp+dp", "none").
+    computation ("tp+dp", "none"). Of the pairs of schedules that virtual stages tell apart, `vp`
+    decides.
     """
 
     tp: int = 1
@@ -168,11 +184,16 @@ class Layout:
     num_microbatches: int = 1
     zero_stage: int = 1
     sp: bool = False
+    schedule: str = "1f1b"
     recompute: str = "none"
     cp_kind: str = "ring"
     overlap: str = "none"
     dispatcher: str = "alltoall"
     stage_layers: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        names = WITH_VIRTUAL_STAGES if self.vp > 1 else WITHOUT_VIRTUAL_STAGES
+        object.__setattr__(self, "schedule", names.get(self.schedule, self.schedule))
 
     @property
     def dp(self) -> int:
@@ -190,9 +211,9 @@ class Layout:
         return self.tp * self.cp * self.dp // (self.etp * self.ep)
 
     @property
-    def schedule(self) -> str:
-        """Pipeline schedule: interleaved when there are virtual stages."""
-        return "interleaved" if self.vp > 1 else "1f1b"
+    def schedule_index(self) -> int:
+        """Position of `schedule` in SCHEDULES."""
+        return SCHEDULES.index(self.schedule)
 
     @property
     def recompute_index(self) -> int:
@@ -254,6 +275,7 @@ class Layout:
         parts.append(f"dp{self.dp}")
         if self.dp_replicate > 1:
             parts.append(f"shard{self.dp_shard}")
+        parts += [self.schedule] if self.schedule not in ("1f1b", "interleaved") else []
         parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
         parts += [self.recompute] if self.recompute != "none" else []
         return " ".join(parts)
@@ -261,8 +283,8 @@ class Layout:
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "recompute_index", "cp_kind_index", "dispatcher_index", "overlap_tp",
-    "overlap_dp", "overlap_pp", "overlap_ep",
+    "zero_stage", "sp", "schedule_index", "recompute_index", "cp_kind_index", "dispatcher_index",
+    "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -285,6 +307,7 @@ class LayoutTable:
     num_microbatches: NDArray[np.int64]
     zero_stage: NDArray[np.int64]
     sp: NDArray[np.int64]
+    schedule_index: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]
@@ -321,6 +344,7 @@ class LayoutTable:
         values = {name: getattr(self, name)[i].item() for name in _INT_COLUMNS}
         overlap = "+".join(name for name in OVERLAPS if values.pop(f"overlap_{name}")) or "none"
         return Layout(
+            schedule=SCHEDULES[values.pop("schedule_index")],
             recompute=RECOMPUTE[values.pop("recompute_index")],
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
             dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
@@ -340,11 +364,14 @@ class LayoutTable:
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutTable:
-        """A table of the given layouts, whose stage splits must be alike."""
+        """A table of the given layouts, whose stage splits must be alike, and their schedules where
+        one is given."""
         rows = list(layouts)
         splits = {row.stage_layers for row in rows}
         if len(splits) > 1:
             raise ValueError("the layouts of a LayoutTable have one stage split")
+        if splits - {None} and len({row.schedule for row in rows}) > 1:
+            raise ValueError("the layouts of a LayoutTable that names its split have one schedule")
         return cls(
             **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS},
             stage_layers=splits.pop() if splits else None,

@@ -192,11 +192,24 @@ lossy_kinds = st.sampled_from(sorted(LOSSY))
 """Keys of the lossy contexts."""
 
 
+def able_schedules(pp: int, vp: int) -> list[tuple[str, int]]:
+    """Schedules that ranks of vp chunks can run, and the fewest micro-batches of each."""
+    if pp == 1:
+        return [("1f1b", 1)]
+    if vp == 1:
+        both = [("dualpipe", 2 * pp)] if pp % 2 == 0 else []
+        return [("1f1b", 1), ("zb-h1", 1), *both]
+    v = [("zb-v", 2 * pp - 1), ("dualpipev", 2 * pp)] if vp == 2 else []
+    return [("interleaved", 1), ("interleaved-zb", 1), *v]
+
+
 @st.composite
 def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
     """Any layout whose every chunk has a layer; frameworks may forbid it."""
     tp, pp = draw(DEGREES), draw(DEGREES)
     vp = draw(st.integers(1, num_layers // pp)) if pp > 1 else 1
+    schedule, fewest = draw(st.sampled_from(able_schedules(pp, vp)))
+    m = draw(st.integers(fewest, 40))
     return Layout(
         tp=tp,
         cp=draw(DEGREES),
@@ -205,9 +218,10 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
         dp_replicate=draw(DEGREES),
         vp=vp,
         mbs=draw(st.integers(1, 4)),
-        num_microbatches=draw(st.integers(1, 40)),
+        num_microbatches=m + m % 2 if schedule == "dualpipe" else m,
         zero_stage=draw(st.integers(0, 3)),
         sp=draw(st.booleans()) and tp > 1,
+        schedule=schedule,
         recompute=draw(st.sampled_from(RECOMPUTE)),
         cp_kind=draw(st.sampled_from(CP_KINDS)),
         overlap=draw(st.sampled_from(["none", "tp", "dp", "pp", "tp+dp", "dp+pp", "tp+dp+pp"])),

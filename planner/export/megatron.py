@@ -69,6 +69,11 @@ def export_megatron(plan: Plan) -> dict[str, str]:
     """
     if plan.layout is None or plan.rank_order is None:
         raise ExportError(f"the plan holds no layout (status {plan.status}): nothing to export")
+    if plan.layout["schedule"] not in ("1f1b", "interleaved"):
+        raise ExportError(
+            f"Megatron-LM has no pipeline schedule {plan.layout['schedule']}; expressible: 1f1b, "
+            "or interleaved with vp > 1"
+        )
     scenario = scenario_from_document(plan.inputs, "plan")
     sections = {
         "model": _model(scenario.model, scenario.training),

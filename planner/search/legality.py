@@ -11,7 +11,7 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.layout import Layout
 from planner.search.model_rules import rules_for
-from planner.search.rules import Rule
+from planner.search.rule import Rule
 
 
 def check(ctx: CostContext, layout: Layout) -> None:

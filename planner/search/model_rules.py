@@ -6,7 +6,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.layout import LayoutLike, Numeric
-from planner.search.rules import MEGATRON, Rule, divides, rules_of
+from planner.search.rule import MEGATRON, Rule, divides
+from planner.search.rules import rules_of
 
 MEGATRON_SSM = "Megatron-LM core 0.16 megatron/core/ssm/"
 

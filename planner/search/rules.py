@@ -6,8 +6,7 @@ Predicates take one layout or a table: the same rule judges both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import gcd
 
 import numpy as np
@@ -17,24 +16,8 @@ from planner.cost.layers import shared_ffn
 from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
-
-Predicate = Callable[[CostContext, LayoutLike], Numeric]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
-
-    id: str
-    sentence: str
-    source: str
-    keys: tuple[str, ...]
-    holds: Predicate
-
-
-def divides(divisor: Numeric, number: Numeric) -> Numeric:
-    """Whether a number is a multiple of another."""
-    return number % divisor == 0
+from planner.search.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides
+from planner.search.schedule_rules import SCHEDULE_RULES, runs
 
 
 def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
@@ -43,9 +26,6 @@ def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
     widths = (shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds)
     return divides(x.tp, gcd(*widths))
 
-
-MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
-TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
 
 STRUCTURAL = (
     Rule(
@@ -144,7 +124,7 @@ STRUCTURAL = (
 
 
 def _alternates_chunks(x: LayoutLike) -> Numeric:
-    return (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
+    return (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
 
 
 def _has_another_microbatch(x: LayoutLike) -> Numeric:
@@ -196,9 +176,10 @@ EXPERTS = (
     ),
     Rule(
         "ep-overlap-needs-virtual-stages",
-        "overlapping experts' exchanges with pp > 1 needs virtual stages",
-        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
-        ("overlap", "vp", "pp"),
+        "overlapping experts' exchanges with pp > 1 needs virtual stages, interleaved, or dualpipe "
+        "or dualpipev",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide; " + DUALPIPE,
+        ("overlap", "vp", "pp", "schedule"),
         lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | _alternates_chunks(x),
     ),
     Rule(
@@ -238,10 +219,12 @@ BY_SOFTWARE = (
     ),
     Rule(
         "interleaved-microbatches",
-        "with virtual stages the micro-batches are a multiple of pp",
-        MEGATRON,
-        ("num_microbatches", "vp", "pp"),
-        lambda ctx, x: (np.asarray(x.vp) == 1) | divides(x.pp, x.num_microbatches),
+        "interleaved, the micro-batches are a multiple of pp",
+        MEGATRON + "; " + TORCH,
+        ("num_microbatches", "vp", "pp", "schedule"),
+        lambda ctx, x: (
+            ~runs(x, "interleaved", "interleaved-zb") | divides(x.pp, x.num_microbatches)
+        ),
     ),
     Rule(
         "microbatches-fill-pipeline",
@@ -298,11 +281,9 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             "schedule",
             f"the schedule is one of {', '.join(software.schedules)}",
             where,
-            ("vp", "pp"),
-            lambda ctx, x: np.where(
-                np.asarray(x.vp) > 1,
-                "interleaved" in software.schedules,
-                (np.asarray(x.pp) == 1) | ("1f1b" in software.schedules),
+            ("vp", "pp", "schedule"),
+            lambda ctx, x: (
+                ((np.asarray(x.pp) == 1) & runs(x, "1f1b")) | runs(x, *software.schedules)
             ),
         ),
     ]
@@ -371,7 +352,8 @@ def rules_of(software: Software, experts: bool = False) -> tuple[Rule, ...]:
             )
     of_experts = EXPERTS if experts else ()
     chosen = (known[name] for name in software.rules)
-    return (*STRUCTURAL, *of_experts, *_profile_rules(software), *chosen)
+    of_schedules = () if software.only_1f1b else SCHEDULE_RULES
+    return (*STRUCTURAL, *of_schedules, *of_experts, *_profile_rules(software), *chosen)
 
 
 def rule_sentences(rules: Iterable[Rule]) -> dict[str, str]:

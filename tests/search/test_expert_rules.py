@@ -16,7 +16,8 @@ from planner.errors import IllegalLayoutError
 from planner.layout import Layout, LayoutTable
 from planner.search.given import given_layout
 from planner.search.legality import check, nearest_values
-from planner.search.rules import EXPERTS, STRUCTURAL, Rule, rules_of
+from planner.search.rule import Rule
+from planner.search.rules import EXPERTS, STRUCTURAL, rules_of
 from tests.expert_scenarios import LATENT, experts, shipped_scenario
 from tests.oracles import expert_layouts
 from tests.scenarios import shipped_software, small_model, small_scenario, small_software

@@ -1,0 +1,33 @@
+"""What a rule is, and the sources that rules cite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.cost.context import CostContext
+from planner.layout import LayoutLike, Numeric
+
+Predicate = Callable[[CostContext, LayoutLike], Numeric]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
+
+    id: str
+    sentence: str
+    source: str
+    keys: tuple[str, ...]
+    holds: Predicate
+
+
+def divides(divisor: Numeric, number: Numeric) -> Numeric:
+    """Whether a number is a multiple."""
+    return number % divisor == 0
+
+
+MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
+TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
+TORCH = "torch.distributed.pipelining 2.11, schedules.py"
+DUALPIPE = "github.com/deepseek-ai/DualPipe, dualpipe.py and dualpipev.py"
