@@ -14,6 +14,7 @@ from planner.cost.pipeline import (
     Passes,
     bubble_seconds,
     bubble_slots,
+    idle_seconds,
     overlapped_share,
     synchronisation_window,
 )
@@ -64,6 +65,14 @@ def cases(schedule: str, number: int = CASES) -> list[Case]:
         layout = Layout(pp=pp, vp=vp, num_microbatches=m, schedule=schedule)
         found.append(Case(layout, float(forward), float(inputs), float(weights)))
     return found
+
+
+def bubble(case: Case) -> float:
+    """The closed form, of a rank that is like the others."""
+    layout, alike = case.layout, np.full(case.layout.pp, case.slot)
+    shorter = np.minimum(case.forward, case.inputs + case.weights)
+    idle = idle_seconds(layout, np.arange(layout.pp), alike, case.slot, shorter)
+    return float(bubble_seconds(layout, idle, case.passes))
 
 
 def pipeline_of(layout: Layout) -> Pipeline:
@@ -209,7 +218,7 @@ def test_every_schedule_is_played() -> None:
 def test_bubble_of_equal_stages(schedule: str) -> None:
     for case in cases(schedule):
         idle = played(case).idle_seconds
-        found = float(bubble_seconds(case.layout, case.slot, case.passes))
+        found = bubble(case)
         expected = pytest.approx(found, abs=1e-9)
         assert idle == (expected,) * case.layout.pp, case
 
@@ -232,8 +241,7 @@ def test_published_bubbles(schedule: str) -> None:
     f, b, w = 1.0, 1.1, 0.7
     sign = {"1f1b": 1, "zb-h1": -1}[schedule]
     layout = Layout(pp=8, num_microbatches=24, schedule=schedule)
-    found = bubble_seconds(layout, f + b + w, Passes(f, b, w))
-    assert float(found) == pytest.approx(7 * (f + b + sign * w))
+    assert bubble(Case(layout, f, b, w)) == pytest.approx(7 * (f + b + sign * w))
 
 
 @pytest.mark.parametrize("stages", [4, 8, 16])
@@ -242,9 +250,9 @@ def test_bubble_of_dualpipe_as_published(stages: int) -> None:
     gradients, of stages whose three passes take as long; DualPipeV has it on half the ranks."""
     expected = (stages // 2 - 1) * (3 + 2 - 3)
     both = Layout(pp=stages, num_microbatches=2 * stages, schedule="dualpipe")
-    assert float(bubble_seconds(both, 3.0, Passes(1.0, 1.0, 1.0))) == expected
+    assert bubble(Case(both, 1.0, 1.0, 1.0)) == expected
     turned = Layout(pp=stages // 2, vp=2, num_microbatches=stages, schedule="dualpipev")
-    assert float(bubble_seconds(turned, 6.0, Passes(2.0, 2.0, 2.0))) == expected
+    assert bubble(Case(turned, 2.0, 2.0, 2.0)) == expected
 
 
 def test_zero_bubble_v_at_equal_passes_waits_for_its_ranks_to_start_alone() -> None:
@@ -253,31 +261,98 @@ def test_zero_bubble_v_at_equal_passes_waits_for_its_ranks_to_start_alone() -> N
         spans[0].start for spans in play(pipeline_of(layout), ChunkPasses(*[[1.0] * 12] * 3)).ranks
     ]
     assert starts == [0, 1, 2, 3, 4, 5]
-    assert float(bubble_seconds(layout, 6.0, Passes(2.0, 2.0, 2.0))) == max(starts)
+    assert bubble(Case(layout, 2.0, 2.0, 2.0)) == max(starts)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bubbles_are_never_negative(schedule: str) -> None:
     for case in cases(schedule, 200):
-        assert float(bubble_seconds(case.layout, case.slot, case.passes)) >= 0.0
+        assert bubble(case) >= 0.0
 
 
 def test_apart_gradients_of_weights_never_make_a_bubble_longer() -> None:
     for case in cases("1f1b"):
         m = max(case.layout.num_microbatches, 1)
         apart = Layout(pp=case.layout.pp, num_microbatches=m, schedule="zb-h1")
-        found = float(bubble_seconds(apart, case.slot, case.passes))
-        assert found <= float(bubble_seconds(case.layout, case.slot, case.passes))
+        found = bubble(case._replace(layout=apart))
+        assert found <= bubble(case)
 
 
 def test_no_pipeline_has_no_bubble() -> None:
-    assert float(bubble_seconds(Layout(), 3.0, Passes(1.0, 1.0, 1.0))) == 0.0
+    assert bubble(Case(Layout(), 1.0, 1.0, 1.0)) == 0.0
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
 def test_bubble_does_not_depend_on_the_number_of_micro_batches(m: int) -> None:
     layout = Layout(pp=4, num_microbatches=m)
     assert bubble_slots(layout) == pytest.approx(played(Case(layout, 0.3, 0.3, 0.4)).seconds - m)
+
+
+# ---------------------------------------------------------------- uneven stages
+
+
+def uneven(schedule: str, number: int, lone: bool) -> list[tuple[Layout, np.ndarray, np.ndarray]]:
+    """Layouts and seconds of each chunk's forward and backward pass; of 1F1B one rank may differ
+    from the others, alone, or all from each other."""
+    random = np.random.default_rng(7)
+    found = []
+    for case in cases(schedule, number):
+        layout = case.layout
+        count, m = layout.pp * layout.vp, layout.num_microbatches
+        slots = np.ones(count) if lone else random.uniform(0.5, 1.5, count)
+        if lone:
+            slots[random.integers(count)] += random.uniform(0.0, 1.5)
+        share = random.uniform(0.2, 0.5)
+        layout = Layout(pp=layout.pp, vp=layout.vp, num_microbatches=max(m, layout.pp))
+        found.append((layout, share * slots, (1 - share) * slots))
+    return found
+
+
+def whole_step(layout: Layout, forward: np.ndarray, backward: np.ndarray) -> float:
+    """The closed form: slots of the slowest rank and what it idles."""
+    by_rank = [
+        np.array([part[rank :: layout.pp].sum() for rank in range(layout.pp)])
+        for part in (forward + backward, np.minimum(forward, backward))
+    ]
+    slot, shorter = by_rank
+    idle = idle_seconds(layout, np.arange(layout.pp), slot, slot.mean(), shorter)
+    return float(layout.num_microbatches * slot.max() + idle)
+
+
+def errors(schedule: str, lone: bool) -> np.ndarray:
+    found = []
+    for layout, forward, backward in uneven(schedule, 200, lone):
+        passes = ChunkPasses(forward.tolist(), backward.tolist(), [0.0] * len(forward))
+        played_out = play(pipeline_of(layout), passes).seconds
+        found.append(whole_step(layout, forward, backward) / played_out - 1.0)
+    return np.array(found)
+
+
+def test_step_of_stages_of_which_one_is_slower() -> None:
+    """Of 1F1B, one whose rank the others are alike on both sides of, to the mean of the others."""
+    found = errors("1f1b", lone=True)
+    assert np.abs(found).mean() < 2e-3
+    assert np.abs(found).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("schedule", "lone", "mean", "most"),
+    [("1f1b", False, 0.006, 0.08), ("interleaved", True, 0.03, 0.15),
+     ("interleaved", False, 0.04, 0.2)],
+)  # fmt: skip
+def test_step_of_uneven_stages(schedule: str, lone: bool, mean: float, most: float) -> None:
+    found = errors(schedule, lone)
+    assert np.abs(found).mean() < mean
+    assert np.abs(found).max() < most
+
+
+def test_a_slow_first_stage_hides_what_comes_behind_it() -> None:
+    """By hand, two ranks of 4 and 2 seconds, half either way, and three micro-batches: the first
+    never waits but for the first micro-batch's second half."""
+    passes = ChunkPasses([2.0, 1.0], [2.0, 1.0], [0.0, 0.0])
+    layout = Layout(pp=2, num_microbatches=3)
+    assert play(pipeline_of(layout), passes).seconds == 12.0
+    assert whole_step(layout, np.array([2.0, 1.0]), np.array([2.0, 1.0])) == 12.0
 
 
 # ---------------------------------------------------------------- in flight

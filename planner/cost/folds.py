@@ -114,19 +114,25 @@ def _layers(num_layers: int, way: Way, stage: Numeric, reserved: Reserved) -> Nu
 
 
 def rank_stages(
-    num_layers: int, layout: LayoutLike, reserved: Reserved, leading: int, only_1f1b: bool
+    num_layers: int,
+    layout: LayoutLike,
+    reserved: Reserved,
+    leading: int,
+    only_1f1b: bool,
+    latest: bool = False,
 ) -> tuple[Numeric, Numeric]:
-    """Ranks among which the slowest and the fullest are, and the layers of each: shapes (S, …).
+    """Ranks among which the fullest is, or (`latest`) the one that the step waits for, and the
+    layers of each: shapes (S, …).
 
     Of a folded way the first rank has both ends; those in the middle, what is left over.
     """
     if only_1f1b or layout.stage_layers is not None:
-        return stages(num_layers, layout, reserved, leading)
+        return stages(num_layers, layout, reserved, leading, latest)
     way = way_of(layout)
     kind = np.asarray(layout.schedule_index)
     middle = way.pp // 2 - 1
-    plain = stage_classes(num_layers, layout, reserved, leading)
-    folded = np.minimum(stage_classes(num_layers, way, reserved, leading), middle)
+    plain = stage_classes(num_layers, layout, reserved, leading, latest)
+    folded = np.minimum(stage_classes(num_layers, way, reserved, leading, latest), middle)
     stage = np.where(_FOLDED[kind], folded, plain)
     return stage, rank_layers(num_layers, layout, stage, reserved)
 

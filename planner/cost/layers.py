@@ -154,16 +154,21 @@ def share_of(kinds: Iterable[LayerKind], block: Block) -> float:
 
 
 def model_stages(
-    model: Model, layout: LayoutLike, reserved: Reserved, only_1f1b: bool = True
+    model: Model,
+    layout: LayoutLike,
+    reserved: Reserved,
+    only_1f1b: bool = True,
+    latest: bool = False,
 ) -> tuple[Numeric, Numeric]:
-    """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each.
+    """Stages that can be the fullest, or (`latest`) the one that the step waits for, and the
+    model's layers on them: (S, …) each. Of a model with a layer pattern all are considered.
 
     only_1f1b: whether the software folds no pipelines (`planner.cost.folds`).
     """
     if model.layer_pattern is not None:
         return every_stage(model.num_layers, layout)
     leading = model.moe.num_dense_layers if model.moe else 0
-    return rank_stages(model.num_layers, layout, reserved, leading, only_1f1b)
+    return rank_stages(model.num_layers, layout, reserved, leading, only_1f1b, latest)
 
 
 def model_layers_by_stage(model: Model, layout: Layout, reserved: Reserved) -> list[int]:

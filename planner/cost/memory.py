@@ -93,9 +93,12 @@ def rank_holds(
     return held_stages(ctx.model, layout, stage, layers, ctx.reserved, plain)
 
 
-def rank_classes(ctx: CostContext, layout: LayoutLike) -> tuple[Numeric, Numeric]:
-    """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each."""
-    return model_stages(ctx.model, layout, ctx.reserved, ctx.software.only_1f1b)
+def rank_classes(
+    ctx: CostContext, layout: LayoutLike, latest: bool = False
+) -> tuple[Numeric, Numeric]:
+    """Stages that can be the fullest, or (`latest`) the one that the step waits for, and the
+    model's layers on them: (S, …) each."""
+    return model_stages(ctx.model, layout, ctx.reserved, ctx.software.only_1f1b, latest)
 
 
 def _held_parameters(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from planner.cost.compute import EndTimes
 from planner.cost.pipeline import Passes
 from planner.cost.work import Work
@@ -19,17 +21,34 @@ def layer_passes(
 ) -> Passes:
     """A layer's, with its exposed collectives; those of the forward pass that run again are its
     share of the inputs' gradients. `exchange`: exposed seconds of its exchanges with experts."""
-    tp_forward = exposed["tp_forward"] / (1 + again[3])
-    cp_forward = exposed["cp_forward"] / (1 + again[1])
+    communicated = _forward_exposed(exposed, again)
     return Passes(
-        forward=work.forward + tp_forward + cp_forward + exchange / 2,
+        forward=work.forward + communicated + exchange / 2,
         inputs=work.backward
         - work.gemm_weights
         + work.recompute
-        + (sum(exposed.values()) - tp_forward - cp_forward)
+        + (sum(exposed.values()) - communicated)
         + exchange / 2,
         weights=work.gemm_weights,
     )
+
+
+def shorter_pass(
+    work: Work,
+    exposed: Mapping[str, Numeric],
+    exchange: Numeric,
+    again: Numeric,
+    both: Numeric,
+) -> Numeric:
+    """Seconds of the shorter of a layer's forward and backward pass, which take `both`."""
+    forward = work.forward + _forward_exposed(exposed, again) + exchange / 2
+    return np.minimum(forward, both - forward)
+
+
+def _forward_exposed(exposed: Mapping[str, Numeric], again: Numeric) -> Numeric:
+    """The forward pass's share of collectives that recomputation runs again."""
+    ring = exposed["tp_forward"] / (1 + again[3]) + exposed["cp_forward"] / (1 + again[1])
+    return ring + exposed.get("cp_scan_forward", 0.0) / (1 + again[6])
 
 
 def end_passes(ends: EndTimes, logits: Numeric) -> tuple[Passes, Passes]:

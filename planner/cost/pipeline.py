@@ -37,19 +37,30 @@ NONE: Reserved = (0, 0)
 
 
 def stage_classes(
-    num_layers: int, layout: Cut, reserved: Reserved = NONE, leading: int = 0
+    num_layers: int,
+    layout: Cut,
+    reserved: Reserved = NONE,
+    leading: int = 0,
+    latest: bool = False,
 ) -> Numeric:
-    """Stages among which the slowest and the fullest are: first, first with the most layers, last.
+    """Stages among which the fullest is: first, first with the most layers, last; or (`latest`) the
+    one that the step waits for: of those with as many layers the last.
 
-    Where the first has fewer for what it holds besides, the second too; where the model's first
-    `leading` layers are of a lighter kind, the stages that hold them and the first without.
+    Where the ends have fewer for what they hold besides, one beside them too; where the model's
+    first `leading` layers are of a lighter kind, the stages that hold them and the first without.
     Returns stage numbers, shape (3, …) or more.
     """
-    first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
-    first_extra = first_chunk % layout.pp
-    last = layout.pp - 1 + 0 * first_extra
-    found = [np.zeros_like(first_extra), first_extra, last]
-    if reserved[0]:
+    placed = _placed(num_layers, layout, reserved)
+    first_chunk = _first_extra(placed, layout)
+    last = layout.pp - 1 + 0 * first_chunk
+    with_most = first_chunk % layout.pp
+    if latest:
+        extra = placed % (layout.pp * layout.vp)
+        with_most = np.where(extra > 0, (first_chunk + extra - 1) % layout.pp, last)
+    found = [np.zeros_like(with_most), with_most, last]
+    if latest and any(reserved):
+        found.append(np.maximum(last - 1, 0))
+    elif reserved[0]:
         found.append(np.minimum(1, last))
     if leading:
         found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
@@ -57,15 +68,19 @@ def stage_classes(
 
 
 def stages(
-    num_layers: int, layout: Cut, reserved: Reserved = NONE, leading: int = 0
+    num_layers: int,
+    layout: Cut,
+    reserved: Reserved = NONE,
+    leading: int = 0,
+    latest: bool = False,
 ) -> tuple[Numeric, Numeric]:
     """Stage numbers and their layers, stages first: shapes (S, …).
 
-    Every stage of a layout that names its split, else the classes among which the slowest and the
-    fullest are.
+    Every stage of a layout that names its split, else the classes among which the fullest is, or
+    the one that the step waits for.
     """
     if layout.stage_layers is None:
-        stage = stage_classes(num_layers, layout, reserved, leading)
+        stage = stage_classes(num_layers, layout, reserved, leading, latest)
         return stage, default_stage_layers(num_layers, layout, stage, reserved)
     layers = np.array(layout.stage_layers)
     shape = (-1,) + (1,) * np.ndim(layout.pp)
@@ -200,13 +215,40 @@ class Passes:
         return Passes(number * self.forward, number * self.inputs, number * self.weights)
 
 
-def bubble_seconds(layout: LayoutLike, slot: Numeric, passes: Passes) -> Numeric:
-    """Idle seconds of a step under any schedule, of equal stages.
+def idle_seconds(
+    layout: LayoutLike, stage: Numeric, slot: Numeric, mean_slot: Numeric, shorter: Numeric
+) -> Numeric:
+    """Idle seconds of a step's slowest rank under 1F1B and interleaved.
 
-    slot: seconds of a micro-batch on a rank; passes: of its parts F, B and W, with nothing beside
-    another micro-batch's passes.
+    stage, slot, shorter: ranks among which the slowest is (first axis), seconds of a micro-batch
+    on each, and of the shorter of its layers' passes. A step lasts at least as long as rank s
+    works, what comes before it (passes of the s ranks ahead, one micro-batch, both ways) and what
+    it waits for those behind it. It waits for the first micro-batch to come back while it runs
+    pp − 1 − s forward passes ahead, or so for the last; or for both, when others take its place:
 
-        1f1b, interleaved       (pp − 1)/vp · slot
+        m·t_s + 1/vp · (s·t' + max(0, n·t' − min(m − 1, n)·shorter_s, n·min(t', 2t' − t_s)))
+
+    with n = pp − 1 − s and t' the mean slot of the other ranks; the last with m > n. The step is
+    the longest of these. Of equal stages (pp − 1)/vp slots are idle. Exact for 1F1B if the other
+    ranks are alike; of interleaved chunks, which differ among themselves, an estimate.
+    """
+    m, pp = layout.num_microbatches, layout.pp
+    behind = pp - 1 - stage
+    others = (pp * mean_slot - slot) / np.maximum(np.asarray(pp) - 1, 1)
+    once = behind * others - np.minimum(m - 1, behind) * shorter
+    twice = np.where(m > behind, behind * np.minimum(others, 2 * others - slot), 0.0)
+    waits = stage * others + np.maximum(0.0, np.maximum(once, twice))
+    work = m * slot
+    return np.max(work + waits / layout.vp, axis=0) - np.max(work, axis=0)
+
+
+def bubble_seconds(layout: LayoutLike, idle: Numeric, passes: Passes) -> Numeric:
+    """Idle seconds of a step under any schedule, of equal stages but for the first two.
+
+    idle: those under 1F1B and interleaved; passes: seconds F, B and W of a micro-batch on a rank,
+    with nothing beside another micro-batch's passes.
+
+        1f1b, interleaved       idle
         zb-h1, interleaved-zb   1/vp · ((pp − 1)(F + B) − min(m − 1, pp − 1)·min(F, B, W)); with
                                 enough micro-batches and W ≤ F, B the (pp − 1)(F + B − W) of Qi et
                                 al. 2023, table 1
@@ -225,8 +267,7 @@ def bubble_seconds(layout: LayoutLike, slot: Numeric, passes: Passes) -> Numeric
     turning = np.maximum((pp - 1) * e, np.maximum(2 * (pp - 1) * (e - w), e + (pp - 2) * w))
     rest = pp * vp / 2 - 1
     both = rest * (f + np.maximum(0.0, b - w)) + np.maximum(rest * f, rest * b - f)
-    alone = bubble_slots(layout) * slot
-    found = np.choose(layout.schedule_index, [alone, alone, split, split, turning, both, both])
+    found = np.choose(layout.schedule_index, [idle, idle, split, split, turning, both, both])
     return np.where(np.asarray(pp) > 1, found, 0.0)
 
 

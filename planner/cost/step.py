@@ -24,12 +24,13 @@ from planner.cost.host import host_exposed, kernel_starts
 from planner.cost.layers import num_layers
 from planner.cost.memory import rank_classes, rank_holds, stage_parameters, state_shards
 from planner.cost.overlap import beside, beyond, chunked
-from planner.cost.passes import end_passes, layer_passes
+from planner.cost.passes import end_passes, layer_passes, shorter_pass
 from planner.cost.pipeline import (
     BOTH_WAYS,
     Passes,
     bubble_seconds,
     bubble_slots,
+    idle_seconds,
     overlapped_share,
     synchronisation_window,
     waits_for_weights,
@@ -94,7 +95,7 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """Kernel times, stages and traffic of a layout (or of each row of a table)."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
-    stage, layers = rank_classes(ctx, layout)
+    stage, layers = rank_classes(ctx, layout, latest=True)
     by_stage = stage_parameters(ctx, layout, stage, layers)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     return ShapeCosts(
@@ -157,7 +158,7 @@ def step_time(
     """Breakdown of a step.
 
     A micro-batch passes a stage in `slot` seconds. A step is m slots of the slowest stage, the
-    pipeline's idle seconds with mean slots (1F1B: (pp − 1)/vp of them), gradient and parameter
+    pipeline's idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter
     traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
@@ -179,15 +180,27 @@ def step_time(
 
     layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
     head = ends.head_forward + ends.head_backward
+    passed = [
+        work.forward + work.backward + work.recompute + tp + cp + exchange
+        for work, exchange in zip(of_layers.works, exchanges, strict=True)
+    ]
     slots: list[Numeric] = []
     for part, by_kind in shape.holds:
         own = part.first * ends.embedding + part.last * (head + ends.loss + logits)
-        for layers, work, exchange in zip(by_kind, of_layers.works, exchanges, strict=True):
-            passed = work.forward + work.backward + work.recompute + tp + cp + exchange
-            own = own + layers * passed
+        for layers, seconds in zip(by_kind, passed, strict=True):
+            own = own + layers * seconds
         slots.append(own if ctx.software.only_1f1b else part.passes * own)
     mean_slot = per_stage * layer_slot + (ends.embedding + head + ends.loss + logits) / pp
-    slowest_slot = np.max(reduce(np.add, slots), axis=0)
+    slot = reduce(np.add, slots)
+    slowest_slot = np.max(slot, axis=0)
+    stage, by_kind = shape.holds[0][0].stage, shape.holds[0][1]
+    shorter = sum(
+        layers * shorter_pass(work, exposed, exchange, again, seconds)
+        for layers, work, exchange, seconds in zip(
+            by_kind, of_layers.works, exchanges, passed, strict=True
+        )
+    )
+    idle = idle_seconds(layout, stage, slot, mean_slot, shorter) + bubble_slots(layout) * boundary
 
     work_terms = {
         "compute_gemm": m * (per_stage * (mean.gemm_forward + mean.gemm_backward) + head / pp),
@@ -203,7 +216,7 @@ def step_time(
         "dp": state_exposed(ctx, layout, mean, hidden, again, of_layers.seconds),
         "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
         "stage_imbalance": m * (slowest_slot - mean_slot),
-        "bubble": bubble_slots(layout) * (mean_slot + boundary),
+        "bubble": idle,
     }
     if not ctx.software.only_1f1b:
         both_ways = np.isin(layout.schedule_index, BOTH_WAYS)
@@ -211,7 +224,7 @@ def step_time(
         first, last = end_passes(ends, logits)
         sends = Passes(boundary / 2, boundary / 2, 0.0)
         passes = layer.times(per_stage) + (first + last).times(1 / pp) + sends
-        work_terms["bubble"] = bubble_seconds(layout, mean_slot + boundary, passes)
+        work_terms["bubble"] = bubble_seconds(layout, idle, passes)
     starting = m * per_stage * kernel_starts(ctx, layout, again) * software.host_seconds_per_kernel
     host = host_exposed(ctx, starting, m * slowest_slot) + software.step_overhead_seconds
     running = sum(work_terms.values()) + host

@@ -79,7 +79,8 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
 
 
 def test_slowest_stage_sets_the_pace() -> None:
-    """10 layers on 4 stages: 2 and the head against 3; the bubble is of mean slots."""
+    """10 layers on 4 stages: 2 and the head against 3; what is idle is as played out, of ranks that
+    are alike but for one."""
     ctx = silent(model=model(num_layers=10))
     layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 0)
     work = [layer.gemm_forward, layer.gemm_backward]
@@ -90,7 +91,16 @@ def test_slowest_stage_sets_the_pace() -> None:
     found = spent(ctx, Layout(pp=4, num_microbatches=6))
     mean = (10 * slot + head) / 4
     assert found["stage_imbalance"] == pytest.approx(6 * (max(3 * slot, 2 * slot + head) - mean))
-    assert found["bubble"] == pytest.approx(3 * mean)
+    forward, backward = float(work[0] + cores[0]), float(work[1] + cores[1])
+    counts, heads = (2, 3, 3, 2), (0.0, 0.0, 0.0, 1.0)
+    passes = ChunkPasses(
+        [n * forward + h * float(ends.head_forward) for n, h in zip(counts, heads, strict=True)],
+        [n * backward + h * float(ends.head_backward) for n, h in zip(counts, heads, strict=True)],
+        [0.0] * 4,
+    )
+    whole = play(Pipeline("1f1b", 4, 1, 6), passes).seconds
+    slowest = max(3 * slot, 2 * slot + head)
+    assert found["bubble"] + 6 * slowest == pytest.approx(whole, rel=0.02)
     assert found["compute_gemm"] == pytest.approx(6 * (2.5 * float(sum(work)) + head / 4))
     assert found["compute_attention"] == pytest.approx(6 * 2.5 * float(sum(cores)))
 
