@@ -19,6 +19,7 @@ from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
+from planner.advise.timeline import timeline
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.evidence.accuracy import Accuracy
@@ -35,7 +36,7 @@ from planner.evidence.software_file import profile_yaml
 from planner.evidence.sweeps import PUBLISHED
 from planner.export import TARGETS, export_plan
 from planner.files import Kind
-from planner.layout import DENSE_GRID, EXPERT_GRID
+from planner.grids import DENSE_GRID, EXPERT_GRID
 from planner.measuring import (
     accuracy,
     calibrate_collectives,
@@ -274,6 +275,7 @@ __all__ = [
     "roofline",
     "scenario_of",
     "schema",
+    "timeline",
     "validate_collectives",
     "validate_kernels",
     "validate_left_out",

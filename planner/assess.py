@@ -14,7 +14,8 @@ from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
-from planner.layout import GROUPS, Layout
+from planner.grids import GROUPS
+from planner.layout import Layout
 from planner.planfile import GroupReport, MemoryReport
 from planner.problem.scenario import Scenario
 
@@ -119,6 +120,15 @@ def _groups(
     times = occurrences(ctx, layout)
     moved = channel_costs(ctx, traffic, splits, _unit_tiers(ctx.tiers))
     names = ctx.topology.tier_names
+    alone = {name: float(times[name] * duration(costs[name], ctx.ramp)) for name in traffic}
+    # what dualpipe's ranks exchange of gradients travels over the pipeline
+    terms = {
+        name: "dp" if name.endswith("mirror") else EXPOSED_TERMS[channel.group]
+        for name, channel in traffic.items()
+    }
+    of_term: dict[str, float] = {}
+    for name, term in terms.items():
+        of_term[term] = of_term.get(term, 0.0) + alone[name]
     totals: dict[str, dict[str, Any]] = {}
     for name, channel in traffic.items():
         count = float(times[name])
@@ -127,26 +137,23 @@ def _groups(
             {
                 "latency": 0.0,
                 "alone": 0.0,
+                "exposed": 0.0,
                 "busy": np.zeros(len(names)),
                 "bytes": np.zeros(len(names)),
             },
         )
         total["latency"] += count * float(costs[name].latency_seconds)
-        total["alone"] += count * float(duration(costs[name], ctx.ramp))
+        total["alone"] += alone[name]
+        if of_term[terms[name]] > 0:
+            total["exposed"] += time[terms[name]] * alone[name] / of_term[terms[name]]
         total["busy"] += count * np.array([float(b) for b in costs[name].busy_seconds])
         total["bytes"] += count * np.array([float(b) for b in moved[name].busy_seconds])
-    alone: dict[str, float] = {}
-    for group, total in totals.items():
-        term = EXPOSED_TERMS[group]
-        alone[term] = alone.get(term, 0.0) + total["alone"]
     reports = {}
     for group, total in totals.items():
         members = float(np.prod(splits[group]))
         if members <= 1:
             continue
-        exposed = time[EXPOSED_TERMS[group]]
-        if alone[EXPOSED_TERMS[group]] > 0:
-            exposed *= total["alone"] / alone[EXPOSED_TERMS[group]]
+        exposed = total["exposed"] if total["alone"] > 0 else time[EXPOSED_TERMS[group]]
         num_bytes = float(np.max(total["bytes"]))
         walls = {
             "compute": flops_per_accelerator / ctx.peak_flops,

@@ -7,12 +7,14 @@ Both classes carry the same attribute names, so one cost formula serves numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planner.grids import DENSE_GRID, Grid, atom_degree
 
 Numeric = Any  # an int or float, or a numpy array of them: every formula takes both
 
@@ -38,51 +40,20 @@ OFFLOADS = ("none", "optimizer", "activations", "optimizer+activations")
 """What lives in the host's memory: optimizer states, which its processors step; what layers keep
 for their backward pass, all but two layers'."""
 
-OVERLAPS = ("tp", "dp", "pp", "ep")
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Placement variables (atoms) and the communicating groups as products of atoms."""
-
-    atoms: tuple[str, ...]
-    groups: Mapping[str, tuple[str, ...]]
-
-
-DENSE_GRID = Grid(
-    atoms=("tp", "cp", "dp_shard", "dp_replicate", "pp"),
-    groups={
-        "tp": ("tp",),
-        "cp": ("cp",),
-        "shard": ("cp", "dp_shard"),
-        "replicate": ("dp_replicate",),
-        "pp": ("pp",),
-    },
-)
-"""Of dense models: states shard and gradients move over cp·dp_shard."""
-
-EXPERT_GRID = Grid(
-    atoms=(
-        "tp.etp", "tp.ep", "tp", "cp.etp", "cp.ep", "cp", "dp_shard.etp", "dp_shard.ep",
-        "dp_shard", "dp_replicate", "pp",
-    ),
-    groups={
-        "tp": ("tp.etp", "tp.ep", "tp"),
-        "cp": ("cp.etp", "cp.ep", "cp"),
-        "etp": ("tp.etp", "cp.etp", "dp_shard.etp"),
-        "ep": ("tp.ep", "cp.ep", "dp_shard.ep"),
-        "shard": ("cp.etp", "cp.ep", "cp", "dp_shard.etp", "dp_shard.ep", "dp_shard"),
-        "edp": ("tp", "cp", "dp_shard"),
-        "replicate": ("dp_replicate",),
-        "pp": ("pp",),
-    },
+SCHEDULES = (
+    "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev",
 )  # fmt: skip
-"""Of models with experts, which live on the same ranks: tp·cp·dp_shard = etp·ep·edp. Counted
-innermost first both ways, an axis is cut where the other grid's boundaries fall: `cp.ep` is the
-part of cp that lies in ep, `cp` that in edp."""
+"""Pipeline schedules; `planner.schedules` plays them out. With virtual stages 1f1b is
+interleaved and zb-h1 is interleaved-zb."""
 
-GROUPS = tuple(EXPERT_GRID.groups)
-"""Names of all communicating groups."""
+WITH_VIRTUAL_STAGES = {"1f1b": "interleaved", "zb-h1": "interleaved-zb"}
+WITHOUT_VIRTUAL_STAGES = {name: plain for plain, name in WITH_VIRTUAL_STAGES.items()}
+
+V_SHAPED = ("zb-v", "dualpipev")
+"""Schedules of two chunks a rank, the second on the way back: the last rank turns, and the first
+holds the first and the last chunk."""
+
+OVERLAPS = ("tp", "dp", "pp", "ep")
 
 
 class LayoutLike(Protocol):
@@ -113,6 +84,8 @@ class LayoutLike(Protocol):
     @property
     def sp(self) -> Numeric: ...
     @property
+    def schedule_index(self) -> Numeric: ...
+    @property
     def recompute_index(self) -> Numeric: ...
     @property
     def cp_kind_index(self) -> Numeric: ...
@@ -134,30 +107,6 @@ class LayoutLike(Protocol):
     def stage_layers(self) -> tuple[int, ...] | None: ...
 
 
-def atom_degree(layout: LayoutLike, atom: str, grid: Grid) -> Numeric:
-    """Degree of a grid's atom; where the experts' grid cuts the axes, an overlap of intervals."""
-    axis, _, expert = atom.partition(".")
-    if grid is DENSE_GRID or axis in ("dp_replicate", "pp"):
-        return getattr(layout, axis)
-    ends = {"tp": layout.tp, "cp": layout.tp * layout.cp}
-    ends["dp_shard"] = ends["cp"] * layout.dp_shard
-    starts = {"tp": 1, "cp": ends["tp"], "dp_shard": ends["cp"]}
-    expert_ends = {"etp": layout.etp, "ep": layout.etp * layout.ep, "": ends["dp_shard"]}
-    expert_starts = {"etp": 1, "ep": expert_ends["etp"], "": expert_ends["ep"]}
-    low = np.maximum(starts[axis], expert_starts[expert])
-    high = np.minimum(ends[axis], expert_ends[expert])
-    return np.maximum(high // low, 1)
-
-
-def grids_nest(layout: LayoutLike) -> Numeric:
-    """Whether the boundaries of both grids divide each other, so that atoms make up both."""
-    nested: Numeric = True
-    for dense in (layout.tp, layout.tp * layout.cp):
-        for expert in (layout.etp, layout.etp * layout.ep):
-            nested = nested & ((dense % expert == 0) | (expert % dense == 0))
-    return nested
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """One layout: degrees and their companions.
@@ -165,6 +114,7 @@ class Layout:
     `stage_layers` gives the layers of each pipeline stage where the default split (even, the
     remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
     computation ("tp+dp", "none"). `cp_a2a` is the inner degree of hierarchical context parallelism.
+    Of the pairs of schedules that virtual stages tell apart, `vp` decides.
     """
 
     tp: int = 1
@@ -179,6 +129,7 @@ class Layout:
     num_microbatches: int = 1
     zero_stage: int = 1
     sp: bool = False
+    schedule: str = "1f1b"
     recompute: str = "none"
     cp_kind: str = "ring"
     cp_a2a: int = 1
@@ -186,6 +137,10 @@ class Layout:
     dispatcher: str = "alltoall"
     offload: str = "none"
     stage_layers: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        names = WITH_VIRTUAL_STAGES if self.vp > 1 else WITHOUT_VIRTUAL_STAGES
+        object.__setattr__(self, "schedule", names.get(self.schedule, self.schedule))
 
     @property
     def dp(self) -> int:
@@ -203,9 +158,9 @@ class Layout:
         return self.tp * self.cp * self.dp // (self.etp * self.ep)
 
     @property
-    def schedule(self) -> str:
-        """Pipeline schedule: interleaved when there are virtual stages."""
-        return "interleaved" if self.vp > 1 else "1f1b"
+    def schedule_index(self) -> int:
+        """Position of `schedule` in SCHEDULES."""
+        return SCHEDULES.index(self.schedule)
 
     @property
     def recompute_index(self) -> int:
@@ -276,6 +231,7 @@ class Layout:
         parts.append(f"dp{self.dp}")
         if self.dp_replicate > 1:
             parts.append(f"shard{self.dp_shard}")
+        parts += [self.schedule] if self.schedule not in ("1f1b", "interleaved") else []
         parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
         parts += [self.recompute] if self.recompute != "none" else []
         parts += [f"offload-{self.offload}"] if self.offload != "none" else []
@@ -284,8 +240,8 @@ class Layout:
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "recompute_index", "cp_kind_index", "cp_a2a", "dispatcher_index",
-    "offload_index", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
+    "zero_stage", "sp", "schedule_index", "recompute_index", "cp_kind_index", "cp_a2a",
+    "dispatcher_index", "offload_index", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -308,6 +264,7 @@ class LayoutTable:
     num_microbatches: NDArray[np.int64]
     zero_stage: NDArray[np.int64]
     sp: NDArray[np.int64]
+    schedule_index: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
     cp_a2a: NDArray[np.int64]
@@ -346,6 +303,7 @@ class LayoutTable:
         values = {name: getattr(self, name)[i].item() for name in _INT_COLUMNS}
         overlap = "+".join(name for name in OVERLAPS if values.pop(f"overlap_{name}")) or "none"
         return Layout(
+            schedule=SCHEDULES[values.pop("schedule_index")],
             recompute=RECOMPUTE[values.pop("recompute_index")],
             cp_kind=CP_KINDS[values.pop("cp_kind_index")],
             dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
@@ -366,11 +324,14 @@ class LayoutTable:
 
     @classmethod
     def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutTable:
-        """A table of the given layouts, whose stage splits must be alike."""
+        """A table of the given layouts, whose stage splits must be alike, and their schedules where
+        one is given."""
         rows = list(layouts)
         splits = {row.stage_layers for row in rows}
         if len(splits) > 1:
             raise ValueError("the layouts of a LayoutTable have one stage split")
+        if splits - {None} and len({row.schedule for row in rows}) > 1:
+            raise ValueError("the layouts of a LayoutTable that names its split have one schedule")
         return cls(
             **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS},
             stage_layers=splits.pop() if splits else None,

@@ -15,7 +15,8 @@ from planner.assess import Assessment, assess, economics
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import Layout, LayoutTable, grids_nest
+from planner.grids import grids_nest
+from planner.layout import Layout, LayoutTable
 from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
 from planner.ranks import framework_order, order_atoms, order_splits

@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layout import DENSE_GRID, Grid, Layout
+from planner.grids import DENSE_GRID, Grid
+from planner.layout import Layout
 
 Ranks = NDArray[np.int64]
 

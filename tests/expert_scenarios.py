@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.cost.context import CostContext
 from planner.files import load
+from planner.layout import SCHEDULES
 from planner.problem.model import MLA, Model, MoE
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
@@ -63,9 +64,14 @@ def shipped_scenario(
 
 @cache
 def shipped_context(name: str) -> CostContext:
-    """Two shipped models of other make: with and without latent attention and shared experts."""
+    """Two shipped models of other make: with and without latent attention and shared experts.
+
+    Under Megatron-Core as it would be with every pipeline schedule.
+    """
     clusters = {"deepseek-v3": ("gb300-nvl72", 256), "qwen3-30b-a3b": ("dgx-h100", 16)}
-    return CostContext.of(shipped_scenario(name, *clusters[name]))
+    scenario = shipped_scenario(name, *clusters[name])
+    software = scenario.software.replace(schedules=SCHEDULES)
+    return CostContext.of(scenario.replace(software=software))
 
 
 SHIPPED = ("deepseek-v3", "qwen3-30b-a3b")

@@ -20,16 +20,8 @@ from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import StepTime, evaluate, shape_costs, step_time
 from planner.cost.traffic import channel_costs, occurrences
-from planner.layout import (
-    CP_KINDS,
-    DENSE_GRID,
-    DISPATCHERS,
-    EXPERT_GRID,
-    RECOMPUTE,
-    Grid,
-    Layout,
-    LayoutTable,
-)
+from planner.grids import DENSE_GRID, EXPERT_GRID, Grid
+from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
 from tests.scenarios import LOSSY
 
 Placement = tuple[tuple[int, ...], ...]
@@ -192,6 +184,17 @@ lossy_kinds = st.sampled_from(sorted(LOSSY))
 """Keys of the lossy contexts."""
 
 
+def able_schedules(pp: int, vp: int) -> list[tuple[str, int]]:
+    """Schedules that ranks of vp chunks can run, and the fewest micro-batches of each."""
+    if pp == 1:
+        return [("1f1b", 1)]
+    if vp == 1:
+        both = [("dualpipe", 2 * pp)] if pp % 2 == 0 else []
+        return [("1f1b", 1), ("zb-h1", 1), *both]
+    v = [("zb-v", 2 * pp - 1), ("dualpipev", 2 * pp)] if vp == 2 else []
+    return [("interleaved", 1), ("interleaved-zb", 1), *v]
+
+
 @st.composite
 def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
     """Any layout whose every chunk has a layer; frameworks may forbid it."""
@@ -199,6 +202,8 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
     inner = [a for a in range(2, cp) if cp % a == 0]
     kind = draw(st.sampled_from(CP_KINDS if inner else CP_KINDS[:3]))
     vp = draw(st.integers(1, num_layers // pp)) if pp > 1 else 1
+    schedule, fewest = draw(st.sampled_from(able_schedules(pp, vp)))
+    m = draw(st.integers(fewest, 40))
     return Layout(
         tp=tp,
         cp=cp,
@@ -207,9 +212,10 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
         dp_replicate=draw(DEGREES),
         vp=vp,
         mbs=draw(st.integers(1, 4)),
-        num_microbatches=draw(st.integers(1, 40)),
+        num_microbatches=m + m % 2 if schedule == "dualpipe" else m,
         zero_stage=draw(st.integers(0, 3)),
         sp=draw(st.booleans()) and tp > 1,
+        schedule=schedule,
         recompute=draw(st.sampled_from(RECOMPUTE)),
         cp_kind=kind,
         cp_a2a=draw(st.sampled_from(inner)) if kind == "hierarchical" else 1,

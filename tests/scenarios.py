@@ -18,7 +18,7 @@ from typing import Any
 from planner import api
 from planner.cost.context import CostContext
 from planner.files import load
-from planner.layout import Layout
+from planner.layout import SCHEDULES, Layout
 from planner.planfile import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model
@@ -232,7 +232,8 @@ def sized_for(ctx: CostContext, layout: Layout) -> CostContext:
 
 
 def lossy_context(attention_backend: str = "flash", precision: str = "bf16") -> CostContext:
-    """A context with a loss of every kind: tiles, ramps, latencies, overlap, host, stragglers."""
+    """A context with a loss of every kind: tiles, ramps, latencies, overlap, host, stragglers; and
+    every pipeline schedule."""
     matmuls = gemm(efficiency=0.8, k_half=16.0, tile_m=8.0, tile_n=8.0, overhead_seconds=1e-7)
     cores = attention(forward=0.6, backward=0.5, sequence_half=100.0)
     part = accelerator(
@@ -265,6 +266,7 @@ def lossy_context(attention_backend: str = "flash", precision: str = "bf16") -> 
                 "step_overhead_seconds": 1e-5,
                 "allocator_fraction": 0.05,
             },
+            schedules=SCHEDULES,
             runtime_bytes=1e5,
             communicator_bytes=1e4,
             fragile_fraction=0.2,

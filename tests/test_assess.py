@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from planner.assess import assess, economics, memory_report
 from planner.cost.flops import executed_flops, model_flops
+from planner.cost.folds import layers_by_rank
 from planner.cost.memory import VERDICTS, verdict_index, worst_stage
-from planner.cost.pipeline import layers_by_stage
 from planner.cost.step import evaluate
-from planner.layout import DENSE_GRID, Layout
+from planner.grids import DENSE_GRID
+from planner.layout import Layout
 from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,
@@ -124,9 +125,9 @@ def test_heaviest_stage_of_named_layers() -> None:
 
 def test_default_stages() -> None:
     ctx = context(model=model(num_layers=10))
-    assert layers_by_stage(ctx.model.num_layers, Layout(pp=4)) == [2, 3, 3, 2]
-    assert layers_by_stage(ctx.model.num_layers, Layout(pp=2, stage_layers=(4, 6))) == [4, 6]
-    assert layers_by_stage(ctx.model.num_layers, Layout()) == [10]
+    assert layers_by_rank(ctx.model.num_layers, Layout(pp=4)) == [2, 3, 3, 2]
+    assert layers_by_rank(ctx.model.num_layers, Layout(pp=2, stage_layers=(4, 6))) == [4, 6]
+    assert layers_by_rank(ctx.model.num_layers, Layout()) == [10]
 
 
 # ---------------------------------------------------------------- groups

@@ -82,7 +82,8 @@ def test_a_profile_is_fitted_if_some_number_is() -> None:
 
 def test_shipped_profiles_that_no_run_was_fitted_to() -> None:
     profiles = [load(name, "software", Software) for name in names("software")]
-    assert {p.name for p in profiles if not bars.is_fitted(p)} == {"jax-xla"}
+    unfitted = {p.name for p in profiles if not bars.is_fitted(p)}
+    assert unfitted == {"jax-xla", "deepseek", "megatron-zero-bubble"}
 
 
 def test_shipped_parts_that_no_run_was_fitted_to() -> None:

@@ -209,6 +209,23 @@ def test_illegal_layout_names_rule_source_and_nearest():
     assert document["illegal"] in said
 
 
+def test_a_pipeline_is_drawn_beside_its_report(tmp_path):
+    run("evaluate", SMALL, "--layout", FITS, "--out", tmp_path / "none")
+    assert not (tmp_path / "none/timeline.png").exists()
+    result = run("evaluate", SMALL, "--layout", "pp=2,mbs=1", "--out", tmp_path / "two")
+    picture = tmp_path / "two/timeline.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"wrote {picture}" in result.stderr
+
+
+def test_without_matplotlib_the_report_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("evaluate", SMALL, "--layout", "pp=2,mbs=1", "--out", tmp_path)
+    assert not (tmp_path / "timeline.png").exists()
+    assert (tmp_path / "report.txt").exists()
+    assert "no timeline.png: pictures need matplotlib" in " ".join(result.stderr.split())
+
+
 def test_evaluate_many(tmp_path):
     table = tmp_path / "layouts.csv"
     table.write_text('tp,mbs,recompute\n2,1,full\n3,1,\n\n1,8,\n"4", 1 ,full\n')

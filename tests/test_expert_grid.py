@@ -12,16 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.layout import (
-    DENSE_GRID,
-    DISPATCHERS,
-    EXPERT_GRID,
-    GROUPS,
-    Layout,
-    LayoutTable,
-    atom_degree,
-    grids_nest,
-)
+from planner.grids import DENSE_GRID, EXPERT_GRID, GROUPS, atom_degree, grids_nest
+from planner.layout import DISPATCHERS, Layout, LayoutTable
 from planner.ranks import order_atoms, order_splits
 from tests.oracles import expert_layouts, group_sizes, nests, plain_splits
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
+from planner.grids import DENSE_GRID
+from planner.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
 from tests.oracles import layouts
 
 LAYOUT = Layout(

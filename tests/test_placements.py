@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.layout import DENSE_GRID
+from planner.grids import DENSE_GRID
 from planner.problem.scenario import Scenario, Search
 from planner.search.given import given_layout
 from tests.oracles import all_placements, plain_least_step, plain_step

@@ -10,7 +10,7 @@ import pytest
 
 from planner import __version__, api
 from planner.errors import InputError
-from planner.layout import DENSE_GRID
+from planner.grids import DENSE_GRID
 from planner.planfile import SCHEMA_VERSION, Plan
 from planner.problem.scenario import Scenario, Search, inputs_sha256
 from tests.oracles import rank_coordinates, rank_factors

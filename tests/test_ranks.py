@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.files import load
-from planner.layout import DENSE_GRID, Layout
+from planner.grids import DENSE_GRID
+from planner.layout import Layout
 from planner.problem.software import Software
 from planner.ranks import (
     atom_coordinates,

@@ -12,7 +12,8 @@ from planner.cost import step
 from planner.cost.context import CostContext
 from planner.cost.memory import VERDICTS
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import GROUPS, Layout
+from planner.grids import GROUPS
+from planner.layout import Layout
 from planner.planfile import Plan
 from planner.planning import evaluate
 from planner.problem.scenario import Scenario, scenario_from_document
@@ -154,6 +155,8 @@ def changed_scenario(
 def changed_layout(base: Baseline, keys: Mapping[str, Any]) -> dict[str, Any]:
     """The layout's keys with some changed; what follows from them is left to follow."""
     values = {key: getattr(base.layout, key) for key in CHOSEN} | dict(keys)
+    if base.layout.schedule not in ("1f1b", "interleaved") and values["pp"] > 1:
+        values.setdefault("schedule", base.layout.schedule)
     if base.ctx.software.sequence_parallel == "optional" and "sp" not in keys:
         values["sp"] = base.layout.sp and values["tp"] > 1
     split = base.layout.stage_layers

@@ -139,8 +139,12 @@ def _off(base: Baseline) -> Iterator[tuple[str, str, float]]:
     if len(on) > 1:
         text = "no traffic runs beside computation"
         changes["overlap"] = (text, Change(layout={"overlap": "none"}))
-    if layout.vp > 1:
-        changes["virtual-stages"] = ("the stages are not interleaved", Change(layout={"vp": 1}))
+    if layout.pp > 1 and layout.schedule != "1f1b":
+        change = Change(layout={"vp": 1, "schedule": "1f1b"})
+        said = "the stages are not interleaved"
+        if layout.schedule != "interleaved":
+            said = f"the schedule is 1f1b, not {layout.schedule}"
+        changes["virtual-stages"] = (said, change)
     heavier = RECOMPUTE[RECOMPUTE.index(layout.recompute) + 1 :]
     for kind in (k for k in heavier if k in base.ctx.software.recompute):
         changes[f"recompute:{kind}"] = (f"recompute is {kind}", Change(layout={"recompute": kind}))

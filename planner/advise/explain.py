@@ -10,7 +10,7 @@ from planner.advice import Explanation, GroupPlace, Inversion
 from planner.advise.actions import actions
 from planner.advise.baseline import Baseline
 from planner.advise.ledger import regime
-from planner.layout import DENSE_GRID, EXPERT_GRID
+from planner.grids import DENSE_GRID, EXPERT_GRID
 from planner.planfile import GroupReport, Plan
 from planner.problem.scenario import Scenario
 

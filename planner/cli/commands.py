@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -173,7 +174,28 @@ def _show_plan(found: Plan, as_json: bool, out: str | None) -> None:
     document, report = found.to_document(), plan_report(found)
     if out is not None:
         write_results(out, "plan.json", document, report)
+        if found.layout is not None and found.layout["pp"] > 1:
+            _write_timeline(found, out)
     show(document, report, as_json)
+
+
+def _write_timeline(found: Plan, folder: str) -> None:
+    """A picture of the plan's pipeline beside its report, or why there is none."""
+    from planner import api
+    from planner.errors import PlannerError
+    from planner.report import drawing, timeline_plot
+
+    path = Path(folder) / "timeline.png"
+    try:
+        drawing.check_format(path)
+    except PlannerError as error:
+        click.echo(f"no {path.name}: {error}", err=True)
+        return
+    assert found.layout is not None
+    played = api.timeline(api.scenario_of(found), found)
+    ax = timeline_plot.plot_timeline(played, None, found.layout["num_microbatches"])
+    drawing.save(drawing.page_of(ax), path)
+    click.echo(f"wrote {path}", err=True)
 
 
 @main.command()

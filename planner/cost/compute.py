@@ -52,6 +52,7 @@ class LayerTimes:
     memory_forward: Numeric
     memory_backward: Numeric
     up_projection_forward: Numeric  # part of gemm_forward
+    gemm_weights: Numeric  # part of gemm_backward: gradients of weights; 0 where none run apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class EndTimes:
     embedding: Numeric
     head_forward: Numeric  # LM head matmuls, of prediction layers too, and their projections
     head_backward: Numeric
+    head_weights: Numeric  # part of head_backward, as gemm_weights
     loss: Numeric  # logits traffic of the loss, forward and backward
 
 
@@ -73,11 +75,8 @@ def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
         return formula(*columns)
     first, position = distinct_rows(columns)
     result = formula(*(column[first] for column in columns))
-    gathered = {
-        f.name: np.broadcast_to(getattr(result, f.name), first.shape)[position]
-        for f in fields(result)
-    }
-    return type(result)(**gathered)
+    found = {f.name: getattr(result, f.name) for f in fields(result)}
+    return type(result)(**{k: v[position] if np.ndim(v) else v for k, v in found.items()})
 
 
 def distinct_rows(columns: Sequence[Numeric]) -> tuple[Any, Any]:
@@ -123,11 +122,11 @@ def layer_times(
     shared ones for its MLP.
     """
     tokens = mbs * ctx.training.sequence_length / cp
-    forward, backward, up_projections = 0.0 * tokens, 0.0, 0.0
+    forward, backward, weights, up_projections = 0.0 * tokens, 0.0, 0.0, 0.0
     for matmul in layer_matmuls(ctx.model, blocks, tp):
         rows = tokens / np.where(matmul.whole & (np.asarray(sp) > 0), tp, 1)
         times = matmul_seconds(ctx, rows, matmul.outputs, matmul.inputs)
-        forward, backward = forward + times[0], backward + times[1]
+        forward, backward, weights = forward + times[0], backward + times[1], weights + times[2]
         up_projections = up_projections + matmul.up_projection * times[0]
     core: tuple[Numeric, Numeric] = (0.0, 0.0)
     if "attention" in blocks:
@@ -144,18 +143,19 @@ def layer_times(
         memory_forward=memory[0] + cast[0],
         memory_backward=memory[1] + cast[1],
         up_projection_forward=up_projections + 0.0 * forward,
+        gemm_weights=0.0 if ctx.software.only_1f1b else weights,
     )
 
 
 def matmul_seconds(
     ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, main: bool = True
-) -> tuple[Numeric, Numeric]:
-    """Seconds of a weight matmul of m tokens, forward and backward (both gradients)."""
+) -> tuple[Numeric, Numeric, Numeric]:
+    """Seconds of a weight matmul of m tokens: forward, backward (both gradients), the weight's."""
     forward = gemm(ctx, m, n, k, ctx.element_bytes, main)
     data = gemm(ctx, m, k, n, ctx.element_bytes, main)
     # the weight gradient accumulates: its output is read and written in gradient precision
     weight = gemm(ctx, n, k, m, 2 * ctx.software.gradient_bytes, main)
-    return forward, data + weight
+    return forward, data + weight, weight
 
 
 def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTimes:
@@ -168,7 +168,7 @@ def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTi
     tokens = mbs * ctx.training.sequence_length / cp
     heads = 1.0 + model.mtp_layers
     head = matmul_seconds(ctx, tokens, v / tp, h, main=False)
-    joins = [0.0, 0.0]
+    joins = [0.0, 0.0, 0.0]
     if model.mtp_layers:
         times = matmul_seconds(ctx, tokens, h / tp, 2 * h)
         joins = [model.mtp_layers * seconds for seconds in times]
@@ -178,6 +178,7 @@ def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTi
         embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
         head_forward=heads * head[0] + joins[0],
         head_backward=heads * head[1] + joins[1],
+        head_weights=0.0 if ctx.software.only_1f1b else heads * head[2] + joins[2],
         loss=heads * loss,
     )
 

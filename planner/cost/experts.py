@@ -27,6 +27,7 @@ class ExpertTimes:
     gemm_backward: Numeric
     memory_forward: Numeric  # router, permutation, activation, casts
     memory_backward: Numeric
+    gemm_weights: Numeric  # part of gemm_backward: gradients of weights; 0 where none run apart
 
 
 def own_tokens(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -72,13 +73,13 @@ def expert_times(
     rows = copies * etp * imbalance(ctx, moe, ep)
     groups = np.maximum(moe.num_experts / ep, 1.0)
     per_expert = rows / groups
-    forward, backward = 0.0, 0.0
+    forward, backward, weights = 0.0, 0.0, 0.0
     for matmul in expert_matmuls(model, f, etp):
         n, k = matmul.outputs, matmul.inputs
         forward = forward + _grouped(ctx, groups, per_expert, n, k, ctx.element_bytes)
         backward = backward + _grouped(ctx, groups, per_expert, k, n, ctx.element_bytes)
-        accumulated = 2 * software.gradient_bytes
-        backward = backward + _grouped(ctx, groups, n, k, per_expert, accumulated)
+        weight = _grouped(ctx, groups, n, k, per_expert, 2 * software.gradient_bytes)
+        backward, weights = backward + weight, weights + weight
     flex = np.asarray(dispatcher_index) == DISPATCHERS.index("flex")
     passes = np.where(flex, FUSED_PASSES, PERMUTE_PASSES)
     up = 2 * f if model.gated_mlp else f
@@ -87,8 +88,8 @@ def expert_times(
     multiplier = software.coefficients.memory_bound_multiplier
     router = tokens * moe.num_experts * ROUTER_BYTES
     e = ctx.element_bytes
-    weights = groups * w * (up + f) / etp
-    cast = cast_seconds(ctx, rows * (w + f / etp), rows * (w + up / etp), weights, 2)
+    elements = groups * w * (up + f) / etp
+    cast = cast_seconds(ctx, rows * (w + f / etp), rows * (w + up / etp), elements, 2)
     return ExpertTimes(
         gemm_forward=forward,
         gemm_backward=backward,
@@ -100,6 +101,7 @@ def expert_times(
             ctx, multiplier * (e * (permuted + rows * act_backward / etp) + router), 12
         )
         + cast[1],
+        gemm_weights=0.0 if software.only_1f1b else weights,
     )
 
 

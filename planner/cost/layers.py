@@ -12,14 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.pipeline import (
-    Reserved,
-    every_stage,
-    first_layer,
-    layers_by_stage,
-    leading_layers,
-    stages,
-)
+from planner.cost.folds import Held, held, layers_by_rank, rank_stages
+from planner.cost.pipeline import Reserved, every_stage, first_layer, leading_layers
 from planner.layout import Layout, LayoutLike, Numeric
 from planner.problem.model import Model
 from planner.problem.pattern import LETTERS, Block, Blocks
@@ -159,57 +153,81 @@ def share_of(kinds: Iterable[LayerKind], block: Block) -> float:
     return sum(kind.share for kind in kinds if block in kind.blocks)
 
 
-def model_stages(model: Model, layout: LayoutLike, reserved: Reserved) -> tuple[Numeric, Numeric]:
-    """Stages that can be the slowest or the fullest and the model's layers on them: (S, …) each.
+def model_stages(
+    model: Model,
+    layout: LayoutLike,
+    reserved: Reserved,
+    only_1f1b: bool = True,
+    latest: bool = False,
+) -> tuple[Numeric, Numeric]:
+    """Stages that can be the fullest, or (`latest`) the one that the step waits for, and the
+    model's layers on them: (S, …) each. Of a model with a layer pattern all are considered.
 
-    Of a model with a layer pattern any can: all are considered.
+    only_1f1b: whether the software folds no pipelines (`planner.cost.folds`).
     """
     if model.layer_pattern is not None:
         return every_stage(model.num_layers, layout)
     leading = model.moe.num_dense_layers if model.moe else 0
-    return stages(model.num_layers, layout, reserved, leading)
+    return rank_stages(model.num_layers, layout, reserved, leading, only_1f1b, latest)
 
 
 def model_layers_by_stage(model: Model, layout: Layout, reserved: Reserved) -> list[int]:
     """The model's layers on every stage of one layout."""
-    return layers_by_stage(model.num_layers, layout, reserved)
+    return layers_by_rank(model.num_layers, layout, reserved)
+
+
+def held_stages(
+    model: Model,
+    layout: LayoutLike,
+    stage: Numeric,
+    layers: Numeric,
+    reserved: Reserved,
+    only_1f1b: bool,
+) -> tuple[tuple[Held, tuple[Numeric, ...]], ...]:
+    """The stages that ranks hold, and their layers of each kind, prediction layers among them."""
+    parts = held(model.num_layers, layout, stage, layers, reserved, only_1f1b)
+    return tuple((part, layers_of_kinds(model, part, reserved)) for part in parts)
 
 
 def layers_by_kind(
     model: Model, layout: LayoutLike, stage: Numeric, layers: Numeric, reserved: Reserved
 ) -> tuple[Numeric, ...]:
-    """Layers of each kind on stages that hold `layers` of the model's, shapes as given.
+    """Layers of each kind on stages, not folded, that hold `layers` of the model's."""
+    ((_, by_kind),) = held_stages(model, layout, stage, layers, reserved, True)
+    return by_kind
 
-    Leading dense layers sit where the model's first layers do, prediction layers on the last stage;
-    dense layers between those with experts are spread evenly, those of a pattern as it says.
+
+def layers_of_kinds(model: Model, part: Held, reserved: Reserved) -> tuple[Numeric, ...]:
+    """Layers of each kind on a stage that is held.
+
+    Leading dense layers sit where the model's first layers do, prediction layers on the last
+    stage; dense layers between those with experts are spread evenly, those of a pattern as it says.
     """
-    last = model.mtp_layers * (stage == layout.pp - 1) if model.mtp_layers else 0
+    last = model.mtp_layers * part.last if model.mtp_layers else 0
     if model.layer_pattern is not None:
-        return _layers_by_letter(model, model.layer_pattern, layout, stage, layers, last)
+        return _layers_by_letter(model, model.layer_pattern, part, last)
     if model.moe is None:
-        return (layers + last,)
+        return (part.layers + last,)
     dense = leading_layers(
         model.moe.num_dense_layers,
         model.num_layers,
-        layout,
-        stage,
-        layers,
+        part.way,
+        part.stage,
+        part.layers,
         reserved,
     )
-    moe = (layers - dense) / model.moe.layer_period
-    by_kind = {False: layers - moe, True: moe + last}
+    moe = (part.layers - dense) / model.moe.layer_period
+    by_kind = {False: part.layers - moe, True: moe + last}
     return tuple(by_kind[kind.experts] for kind in layer_kinds(model))
 
 
-def _layers_by_letter(
-    model: Model, pattern: str, layout: LayoutLike, stage: Numeric, layers: Numeric, last: Numeric
-) -> tuple[Numeric, ...]:
+def _layers_by_letter(model: Model, pattern: str, part: Held, last: Numeric) -> tuple[Numeric, ...]:
     """Letters of a stage's part of the pattern counted, and what prediction layers add."""
-    first = first_layer(model.num_layers, layout, stage)
+    first = first_layer(model.num_layers, part.way, part.stage)
     found = []
     for kind in layer_kinds(model):
         letters = [kind.blocks == (LETTERS[letter],) for letter in pattern]
         before = np.concatenate([[0], np.cumsum(letters)])
-        held = before[first + layers] - before[first]
-        found.append(held + last * model.prediction_blocks.get(kind.blocks, 0))
+        count = before[first + part.layers] - before[first]
+        found.append(count + last * model.prediction_blocks.get(kind.blocks, 0))
     return tuple(found)

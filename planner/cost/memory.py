@@ -7,6 +7,7 @@ Stage arrays carry the stages first: shape (S, …) for S stages considered.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import reduce
 
 import numpy as np
 
@@ -20,13 +21,9 @@ from planner.cost.activations import (
 )
 from planner.cost.context import CostContext
 from planner.cost.experts import own_tokens
-from planner.cost.layers import (
-    attention_matmuls,
-    latent_matmuls,
-    layers_by_kind,
-    model_stages,
-)
-from planner.cost.pipeline import layers_in_flight
+from planner.cost.folds import Held, microbatches_in_flight
+from planner.cost.layers import attention_matmuls, held_stages, latent_matmuls, model_stages
+from planner.cost.pipeline import DIRECTIONS
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
 from planner.layout import LayoutLike, Numeric
@@ -79,19 +76,47 @@ def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
 def stage_parameters(
     ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
 ) -> Parameters:
-    """Parameters of one rank of `stage` before data-parallel sharding; tp cuts matrices.
+    """Parameters of one rank of `stage` before data-parallel sharding; tp cuts matrices."""
+    parts = [
+        _held_parameters(ctx, layout, part, by_kind)
+        for part, by_kind in rank_holds(ctx, layout, stage, layers)
+    ]
+    return reduce(
+        lambda one, other: Parameters(one.dense + other.dense, one.experts + other.experts), parts
+    )
+
+
+def rank_holds(
+    ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
+) -> tuple[tuple[Held, tuple[Numeric, ...]], ...]:
+    """The stages that the rank of each of these holds, and their layers of each kind."""
+    plain = ctx.software.only_1f1b
+    return held_stages(ctx.model, layout, stage, layers, ctx.reserved, plain)
+
+
+def rank_classes(
+    ctx: CostContext, layout: LayoutLike, latest: bool = False
+) -> tuple[Numeric, Numeric]:
+    """Stages that can be the fullest, or (`latest`) the one that the step waits for, and the
+    model's layers on them: (S, …) each."""
+    return model_stages(ctx.model, layout, ctx.reserved, ctx.software.only_1f1b, latest)
+
+
+def _held_parameters(
+    ctx: CostContext, layout: LayoutLike, part: Held, by_kind: tuple[Numeric, ...]
+) -> Parameters:
+    """Parameters of a stage that a rank holds.
 
     The first stage holds the embedding, the last the LM head: a copy of the embedding where they
     are tied and live on different stages. Prediction layers on the last stage read a copy too.
     """
     m = ctx.model
-    first, last = stage == 0, stage == layout.pp - 1
+    first, last = part.first, part.last
     table = float(m.vocab_size) * m.hidden_size
     positions = float(m.num_position_embeddings) * m.hidden_size
     head = last & ~(first & m.tied_embeddings)
     cut = first * table + head * table
     experts: Numeric = 0.0
-    by_kind = layers_by_kind(m, layout, stage, layers, ctx.reserved)
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
         cut = cut + held * layer_parameters(ctx, layout.tp, kind.blocks)
         if kind.experts:
@@ -110,8 +135,10 @@ def stage_memory(
     software = ctx.software
     parameters = stage_parameters(ctx, layout, stage, layers)
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    kept, working, again = stage_activations(ctx, layout, stage, layers)
-    logits = (stage == layout.pp - 1) * loss_bytes(ctx, layout)
+    holds = rank_holds(ctx, layout, stage, layers)
+    kept, working, again = _activations(ctx, layout, holds)
+    last = reduce(np.logical_or, [part.last for part, _ in holds])
+    logits = last * loss_bytes(ctx, layout)
     gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
     communicators = num_communicators(ctx, layout) * software.communicator_bytes
     zeros = 0.0 * parameters.dense
@@ -128,17 +155,19 @@ def stage_memory(
     )
 
 
-def stage_activations(
-    ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
+def _activations(
+    ctx: CostContext, layout: LayoutLike, holds: tuple[tuple[Held, tuple[Numeric, ...]], ...]
 ) -> tuple[Numeric, Numeric, Numeric]:
     """Bytes of what layers in flight keep, of the layer being passed back, of its scores again."""
     kept: Numeric = 0.0
     working: Numeric = 0.0
     again: Numeric = 0.0
-    by_kind = layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved)
-    for kind, held in zip(ctx.kinds, by_kind, strict=True):
+    only_1f1b = ctx.software.only_1f1b
+    flights = [microbatches_in_flight(layout, part, only_1f1b) for part, _ in holds]
+    for i, kind in enumerate(ctx.kinds):
         layer = layer_activations(ctx, layout, kind.blocks)
-        kept = kept + layers_in_flight(layout, stage, held) * layer.kept
+        for (_, by_kind), flight in zip(holds, flights, strict=True):
+            kept = kept + by_kind[i] * flight * layer.kept
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
         again = np.maximum(again, recomputed_score_bytes(layout, layer))
     return kept, working, again
@@ -166,9 +195,9 @@ def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
     Of the optimizer: master weights, both moments and a copy of the gradients, of a rank's share.
     """
-    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
+    stage, layers = rank_classes(ctx, layout)
     parameters = stage_parameters(ctx, layout, stage, layers)
-    kept, _, _ = stage_activations(ctx, layout, stage, layers)
+    kept, _, _ = _activations(ctx, layout, rank_holds(ctx, layout, stage, layers))
     _, away = on_device(layout, kept, two_layers_bytes(ctx, layout))
     per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
     states = per_state * own_parameters(ctx, layout, parameters)
@@ -178,7 +207,7 @@ def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
     """Parameters whose optimizer states a rank holds; experts' shard over edp alone."""
     sharded = np.asarray(layout.zero_stage) >= 1
-    shards = 1.0 * layout.cp * layout.dp_shard
+    shards = state_shards(ctx, layout)
     own = parameters.dense / np.where(sharded, shards, 1)
     if ctx.model.moe is None:
         return own
@@ -202,7 +231,7 @@ def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> dict[str, Numeric]:
     """Parameters, gradients and optimizer states; experts' shard over edp alone."""
-    shards = 1.0 * layout.cp * layout.dp_shard
+    shards = state_shards(ctx, layout)
     # what ZeRO-3 gathers at a time, twice with prefetch
     unit: Numeric = 0.0
     for kind in ctx.kinds:
@@ -221,6 +250,14 @@ def _on_host(layout: LayoutLike, states: dict[str, Numeric]) -> dict[str, Numeri
     if not offloads_any(layout):
         return states
     return states | {"optimizer": np.where(offloads_optimizer(layout), 0.0, states["optimizer"])}
+
+
+def state_shards(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Ranks that share the states of a stage: cp·dp_shard, in each direction of dualpipe."""
+    shards = 1.0 * layout.cp * layout.dp_shard
+    if "dualpipe" not in ctx.software.schedules:
+        return shards
+    return shards * DIRECTIONS[layout.schedule_index]
 
 
 def _sharded_bytes(
@@ -258,19 +295,22 @@ def gathers_once(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
     """Memory of the stages that can be fullest, and the peak over them (shape of the layout)."""
-    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
+    stage, layers = rank_classes(ctx, layout)
     memory = stage_memory(ctx, layout, stage, layers)
     return memory, np.max(memory.total, axis=0)
 
 
 def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Peak bytes that no way of recomputing goes under: layers keep their inputs alone."""
-    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
+    stage, layers = rank_classes(ctx, layout)
     parameters = stage_parameters(ctx, layout, stage, layers)
     kept: Numeric = sum(_on_host(layout, state_bytes(ctx, layout, parameters)).values())
     tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
-    for held in layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved):
-        kept = kept + ~offloads_activations(layout) * layers_in_flight(layout, stage, held) * tokens
+    stays = ~offloads_activations(layout)
+    for part, by_kind in rank_holds(ctx, layout, stage, layers):
+        flight = stays * microbatches_in_flight(layout, part, ctx.software.only_1f1b)
+        for held in by_kind:
+            kept = kept + held * flight * tokens
     return np.max(kept, axis=0) + ctx.software.runtime_bytes
 
 

@@ -4,13 +4,31 @@ Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, 
 The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
 the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
 counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
+
+Of the folded schedules (`planner.cost.folds`) a rank holds two stages of the way that micro-batches
+take. The closed forms here equal the schedules played out (`planner.timeline`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 
-from planner.layout import Layout, LayoutLike, Numeric
+from planner.layout import SCHEDULES, LayoutLike, Numeric
+
+
+class Cut(Protocol):
+    """What says how layers are cut into chunks: a layout, or its way unfolded."""
+
+    @property
+    def pp(self) -> Numeric: ...
+    @property
+    def vp(self) -> Numeric: ...
+    @property
+    def stage_layers(self) -> tuple[int, ...] | None: ...
+
 
 Reserved = tuple[int, int]
 """What the first and the last stage hold besides the model's layers, counted as layers."""
@@ -19,19 +37,30 @@ NONE: Reserved = (0, 0)
 
 
 def stage_classes(
-    num_layers: int, layout: LayoutLike, reserved: Reserved = NONE, leading: int = 0
+    num_layers: int,
+    layout: Cut,
+    reserved: Reserved = NONE,
+    leading: int = 0,
+    latest: bool = False,
 ) -> Numeric:
-    """Stages among which the slowest and the fullest are: first, first with the most layers, last.
+    """Stages among which the fullest is: first, first with the most layers, last; or (`latest`) the
+    one that the step waits for: of those with as many layers the last.
 
-    Where the first has fewer for what it holds besides, the second too; where the model's first
-    `leading` layers are of a lighter kind, the stages that hold them and the first without.
+    Where the ends have fewer for what they hold besides, one beside them too; where the model's
+    first `leading` layers are of a lighter kind, the stages that hold them and the first without.
     Returns stage numbers, shape (3, …) or more.
     """
-    first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
-    first_extra = first_chunk % layout.pp
-    last = layout.pp - 1 + 0 * first_extra
-    found = [np.zeros_like(first_extra), first_extra, last]
-    if reserved[0]:
+    placed = _placed(num_layers, layout, reserved)
+    first_chunk = _first_extra(placed, layout)
+    last = layout.pp - 1 + 0 * first_chunk
+    with_most = first_chunk % layout.pp
+    if latest:
+        extra = placed % (layout.pp * layout.vp)
+        with_most = np.where(extra > 0, (first_chunk + extra - 1) % layout.pp, last)
+    found = [np.zeros_like(with_most), with_most, last]
+    if latest and any(reserved):
+        found.append(np.maximum(last - 1, 0))
+    elif reserved[0]:
         found.append(np.minimum(1, last))
     if leading:
         found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
@@ -39,15 +68,19 @@ def stage_classes(
 
 
 def stages(
-    num_layers: int, layout: LayoutLike, reserved: Reserved = NONE, leading: int = 0
+    num_layers: int,
+    layout: Cut,
+    reserved: Reserved = NONE,
+    leading: int = 0,
+    latest: bool = False,
 ) -> tuple[Numeric, Numeric]:
     """Stage numbers and their layers, stages first: shapes (S, …).
 
-    Every stage of a layout that names its split, else the classes among which the slowest and the
-    fullest are.
+    Every stage of a layout that names its split, else the classes among which the fullest is, or
+    the one that the step waits for.
     """
     if layout.stage_layers is None:
-        stage = stage_classes(num_layers, layout, reserved, leading)
+        stage = stage_classes(num_layers, layout, reserved, leading, latest)
         return stage, default_stage_layers(num_layers, layout, stage, reserved)
     layers = np.array(layout.stage_layers)
     shape = (-1,) + (1,) * np.ndim(layout.pp)
@@ -67,7 +100,7 @@ def every_stage(num_layers: int, layout: LayoutLike) -> tuple[Numeric, Numeric]:
     return stage, default_stage_layers(num_layers, layout, stage)
 
 
-def first_layer(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:
+def first_layer(num_layers: int, layout: Cut, stage: Numeric) -> Numeric:
     """Layers before those of `stage`, without virtual stages."""
     if layout.stage_layers is not None:
         return np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])[np.asarray(stage)]
@@ -75,16 +108,8 @@ def first_layer(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:
     return base * stage + np.clip(stage - (layout.pp - extra) // 2, 0, extra)
 
 
-def layers_by_stage(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int]:
-    """Layers of every stage of one layout."""
-    if layout.stage_layers is not None:
-        return list(layout.stage_layers)
-    layers = default_stage_layers(num_layers, layout, np.arange(layout.pp), reserved)
-    return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]
-
-
 def default_stage_layers(
-    num_layers: int, layout: LayoutLike, stage: Numeric, reserved: Reserved = NONE
+    num_layers: int, layout: Cut, stage: Numeric, reserved: Reserved = NONE
 ) -> Numeric:
     """Layers of `stage` under the default split; shapes broadcast."""
     chunks = layout.pp * layout.vp
@@ -102,7 +127,7 @@ def default_stage_layers(
     return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
 
 
-def _placed(num_layers: int, layout: LayoutLike, reserved: Reserved) -> Numeric:
+def _placed(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
     if reserved == NONE:
         return num_layers
@@ -113,7 +138,7 @@ def _placed(num_layers: int, layout: LayoutLike, reserved: Reserved) -> Numeric:
 def leading_layers(
     num_leading: int,
     num_layers: int,
-    layout: LayoutLike,
+    layout: Cut,
     stage: Numeric,
     layers: Numeric,
     reserved: Reserved = NONE,
@@ -142,28 +167,132 @@ def leading_layers(
     return np.minimum(held, layers)
 
 
-def _first_extra(num_layers: Numeric, layout: LayoutLike) -> Numeric:
+def _first_extra(num_layers: Numeric, layout: Cut) -> Numeric:
     chunks = layout.pp * layout.vp
     return np.asarray((chunks - num_layers % chunks) // 2)
 
 
-def layers_in_flight(layout: LayoutLike, stage: Numeric, layers: Numeric) -> Numeric:
-    """Layers whose activations `stage` holds at its peak.
+def microbatches_in_flight(layout: LayoutLike, stage: Numeric) -> Numeric:
+    """Micro-batches of all its layers whose activations `stage` holds at its peak.
 
-    1F1B: min(m, pp − stage) micro-batches of all its layers. Interleaved: the warm-up of
-    2·(pp − stage − 1) + (vp − 1)·pp chunks and the one running, of 1/vp of its layers
-    (Narayanan et al. 2021, §2.2; Korthikanti et al. 2022, §4.2.3). Where exchanges with experts run
-    beside another micro-batch's passes, that one is in flight too.
+    1F1B: min(m, pp − stage). Interleaved: the warm-up of 2·(pp − stage − 1) + (vp − 1)·pp chunks
+    and the one running, of 1/vp of its layers (Narayanan et al. 2021, §2.2; Korthikanti et al.
+    2022, §4.2.3). Where exchanges with experts run beside another micro-batch's passes, that one
+    is in flight too.
     """
     m, pp, vp, beside = layout.num_microbatches, layout.pp, layout.vp, layout.overlap_ep
     plain = np.minimum(m, pp - stage + beside)
     chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1 + beside)
-    return layers * np.where(vp > 1, chunks / vp, plain)
+    return np.where(vp > 1, chunks / vp, plain)
+
+
+def zero_bubble_in_flight(layout: LayoutLike) -> Numeric:
+    """The same of zb-h1 and interleaved-zb, on every stage: as many as the first holds under 1F1B,
+    what it has ahead and the weight gradients that wait."""
+    return np.minimum(layout.num_microbatches, layout.pp)
 
 
 def bubble_slots(layout: LayoutLike) -> Numeric:
-    """Idle micro-batch slots of a step: (pp − 1)/vp."""
+    """Idle micro-batch slots of a step under 1F1B and interleaved: (pp − 1)/vp."""
     return (layout.pp - 1) / layout.vp
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Seconds of a micro-batch's passes: forward, gradients of inputs, gradients of weights."""
+
+    forward: Numeric
+    inputs: Numeric
+    weights: Numeric
+
+    def __add__(self, other: Passes) -> Passes:
+        return Passes(
+            self.forward + other.forward, self.inputs + other.inputs, self.weights + other.weights
+        )
+
+    def times(self, number: Numeric) -> Passes:
+        """The passes of so many."""
+        return Passes(number * self.forward, number * self.inputs, number * self.weights)
+
+
+def idle_seconds(
+    layout: LayoutLike, stage: Numeric, slot: Numeric, mean_slot: Numeric, shorter: Numeric
+) -> Numeric:
+    """Idle seconds of a step's slowest rank under 1F1B and interleaved.
+
+    stage, slot, shorter: ranks among which the slowest is (first axis), seconds of a micro-batch
+    on each, and of the shorter of its layers' passes. A step lasts at least as long as rank s
+    works, what comes before it (passes of the s ranks ahead, one micro-batch, both ways) and what
+    it waits for those behind it. It waits for the first micro-batch to come back while it runs
+    pp − 1 − s forward passes ahead, or so for the last; or for both, when others take its place:
+
+        m·t_s + 1/vp · (s·t' + max(0, n·t' − min(m − 1, n)·shorter_s, n·min(t', 2t' − t_s)))
+
+    with n = pp − 1 − s and t' the mean slot of the other ranks; the last with m > n. The step is
+    the longest of these. Of equal stages (pp − 1)/vp slots are idle. Exact for 1F1B if the other
+    ranks are alike; of interleaved chunks, which differ among themselves, an estimate.
+    """
+    m, pp = layout.num_microbatches, layout.pp
+    behind = pp - 1 - stage
+    others = (pp * mean_slot - slot) / np.maximum(np.asarray(pp) - 1, 1)
+    once = behind * others - np.minimum(m - 1, behind) * shorter
+    twice = np.where(m > behind, behind * np.minimum(others, 2 * others - slot), 0.0)
+    waits = stage * others + np.maximum(0.0, np.maximum(once, twice))
+    work = m * slot
+    return np.max(work + waits / layout.vp, axis=0) - np.max(work, axis=0)
+
+
+def bubble_seconds(layout: LayoutLike, idle: Numeric, passes: Passes) -> Numeric:
+    """Idle seconds of a step under any schedule, of equal stages but for the first two.
+
+    idle: those under 1F1B and interleaved; passes: seconds F, B and W of a micro-batch on a rank,
+    with nothing beside another micro-batch's passes.
+
+        1f1b, interleaved       idle
+        zb-h1, interleaved-zb   1/vp · ((pp − 1)(F + B) − min(m − 1, pp − 1)·min(F, B, W)); with
+                                enough micro-batches and W ≤ F, B the (pp − 1)(F + B − W) of Qi et
+                                al. 2023, table 1
+        zb-v                    1/2 · max((pp − 1)·E, 2(pp − 1)(E − W), E + (pp − 2)·W), E the
+                                greater of F and B
+        dualpipe, dualpipev     (r − 1)(F + max(0, B − W)) + max((r − 1)F, (r − 1)B − F), r half
+                                the stages of a way, F, B and W of one of them: where all are equal
+                                the (r − 1)(F&B + B − 3W) of DeepSeek-V3, table 2, whose B is both
+                                gradients
+    """
+    m, pp, vp = layout.num_microbatches, layout.pp, layout.vp
+    f, b, w = passes.forward / vp, passes.inputs / vp, passes.weights / vp
+    hidden = np.minimum(m - 1, pp - 1) * np.minimum(np.minimum(f, b), w)
+    split = (pp - 1) * (f + b) - hidden
+    e = np.maximum(f, b)
+    turning = np.maximum((pp - 1) * e, np.maximum(2 * (pp - 1) * (e - w), e + (pp - 2) * w))
+    rest = pp * vp / 2 - 1
+    both = rest * (f + np.maximum(0.0, b - w)) + np.maximum(rest * f, rest * b - f)
+    found = np.choose(layout.schedule_index, [idle, idle, split, split, turning, both, both])
+    return np.where(np.asarray(pp) > 1, found, 0.0)
+
+
+DIRECTIONS = np.array([1 + (name == "dualpipe") for name in SCHEDULES])
+"""Ways that micro-batches take through the ranks, by schedule; every stage lives on as many."""
+
+
+def overlapped_share(layout: LayoutLike) -> Numeric:
+    """Share of the passes that run beside another micro-batch's, where exchanges overlap.
+
+    dualpipe and dualpipev start and end with passes alone: of the M slots of a stage's forward and
+    backward pass all but r + 2 on the longest path, r half the stages of a way.
+    """
+    chunks = layout.num_microbatches * layout.vp
+    alone = (layout.pp * layout.vp / 2 + 2) / chunks
+    return 1.0 - np.isin(layout.schedule_index, BOTH_WAYS) * alone
+
+
+BOTH_WAYS = [SCHEDULES.index(name) for name in ("dualpipe", "dualpipev")]
+"""Schedules whose forward and backward passes of two micro-batches run beside each other."""
+
+
+def waits_for_weights(layout: LayoutLike) -> Numeric:
+    """Whether the gradients of the last micro-batch's weights come after all else."""
+    return np.asarray(layout.schedule_index) >= SCHEDULES.index("zb-h1")
 
 
 def synchronisation_window(layout: LayoutLike) -> Numeric:

@@ -12,18 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 
 import numpy as np
 
-from planner.cost.activations import layer_activations
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.compute import RECOMPUTED_SHARES, EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
+from planner.cost.folds import Held
 from planner.cost.host import host_exposed, kernel_starts
-from planner.cost.layers import layers_by_kind, model_stages, num_layers
-from planner.cost.memory import own_parameters, stage_parameters
+from planner.cost.layers import num_layers
+from planner.cost.memory import rank_classes, rank_holds, stage_parameters
+from planner.cost.optimizer import offload_exposed, optimizer_seconds
 from planner.cost.overlap import beside, beyond, chunked
-from planner.cost.pipeline import bubble_slots, synchronisation_window
+from planner.cost.passes import end_passes, layer_passes, shorter_pass
+from planner.cost.pipeline import (
+    BOTH_WAYS,
+    Passes,
+    bubble_seconds,
+    bubble_slots,
+    idle_seconds,
+    overlapped_share,
+    synchronisation_window,
+    waits_for_weights,
+)
 from planner.cost.traffic import (
     Channel,
     Parameters,
@@ -32,7 +44,7 @@ from planner.cost.traffic import (
     channels,
     occurrences,
 )
-from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer, ring_members
+from planner.cost.ways import offloads_any, ring_members
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
 from planner.layout import LayoutLike, Numeric
 
@@ -71,13 +83,13 @@ class StepTime:
 class ShapeCosts:
     """What a layout costs wherever it lives.
 
-    stage and the layers of each kind have the stages considered first, shape (S, …).
+    holds: the stages that a rank holds and their layers of each kind, with the ranks considered
+    first, shape (S, …).
     """
 
     kinds: tuple[Kind, ...]
     ends: EndTimes
-    stage: Numeric
-    layers: tuple[Numeric, ...]  # by kind
+    holds: tuple[tuple[Held, tuple[Numeric, ...]], ...]
     parameters: Parameters
     traffic: Mapping[str, Channel]
 
@@ -86,16 +98,60 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """Kernel times, stages and traffic of a layout (or of each row of a table)."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
-    stage, layers = model_stages(ctx.model, layout, ctx.reserved)
+    stage, layers = rank_classes(ctx, layout, latest=True)
     by_stage = stage_parameters(ctx, layout, stage, layers)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     return ShapeCosts(
         kinds,
         ends,
-        stage,
-        layers_by_kind(ctx.model, layout, stage, layers, ctx.reserved),
+        rank_holds(ctx, layout, stage, layers),
         parameters,
         channels(ctx, layout, parameters),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """What a micro-batch costs in a layer of each kind, in the mean one, and between stages.
+
+    exposed: collectives over tp and cp, by channel; exchanges: those with experts, by kind; alone:
+    what each kind has of a mean layer's where nothing hides them; seconds: of every channel.
+    """
+
+    works: tuple[Work, ...]
+    mean: Work
+    again: Numeric
+    seconds: Mapping[str, Numeric]
+    exposed: Mapping[str, Numeric]
+    exchanges: tuple[Numeric, ...]
+    alone: tuple[Numeric, ...]
+    boundary: Numeric
+
+    @property
+    def logits(self) -> Numeric:
+        """Seconds of gathering logits, where software does."""
+        return self.seconds.get("tp_logits", 0.0)
+
+
+def layer_costs(
+    ctx: CostContext, layout: LayoutLike, shape: ShapeCosts, costs: Mapping[str, GroupCost]
+) -> LayerCosts:
+    """Seconds of layers and of boundaries, of which sends beside computation hide a share."""
+    software = ctx.software.coefficients
+    seconds = {name: duration(cost, ctx.ramp) for name, cost in costs.items()}
+    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    works = tuple(layer_work(kind, again) for kind in shape.kinds)
+    mean = mean_work(shape.kinds, works)
+    sends = (np.asarray(layout.pp) > 1) * seconds["pp"]
+    return LayerCosts(
+        works=works,
+        mean=mean,
+        again=again,
+        seconds=seconds,
+        exposed=layer_exposed(ctx, layout, mean, costs, seconds),
+        exchanges=exchange_exposed(ctx, layout, shape.kinds, works, seconds),
+        alone=tuple(exchange_seconds(kind, seconds) for kind in shape.kinds),
+        boundary=sends * (1.0 - software.pp_overlap_fraction * layout.overlap_pp),
     )
 
 
@@ -105,50 +161,56 @@ def step_time(
     """Breakdown of a step.
 
     A micro-batch passes a stage in `slot` seconds. A step is m slots of the slowest stage, the
-    pipeline's filling with (pp − 1)/vp mean slots, gradient and parameter traffic beyond what
-    hides, the optimizer, and what the host and the slowest of many ranks add. Terms are means
-    over stages; `stage_imbalance` brings them to the slowest stage's rank.
+    pipeline's idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter
+    traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
+    Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
     software, ends = ctx.software.coefficients, shape.ends
     m, pp = layout.num_microbatches, layout.pp
-    seconds = {name: duration(cost, ctx.ramp) for name, cost in costs.items()}
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
     per_stage = num_layers(ctx.model) / pp
-    works = [layer_work(kind, again) for kind in shape.kinds]
-    mean = mean_work(shape.kinds, works)
+    of_layers = layer_costs(ctx, layout, shape, costs)
+    mean, again, boundary = of_layers.mean, of_layers.again, of_layers.boundary
+    exposed, exchanges, logits = of_layers.exposed, of_layers.exchanges, of_layers.logits
 
-    exposed = layer_exposed(ctx, layout, mean, costs, seconds)
     tp = exposed["tp_forward"] + exposed["tp_backward"] + exposed["tp_beside"]
     cp = exposed["cp_forward"] + exposed["cp_backward"] + exposed.get("cp_inner", 0.0)
     if ctx.model.mamba is not None:
         cp = cp + exposed["cp_scan_forward"] + exposed["cp_scan_backward"]
-    hidden = {name: seconds[name] - value for name, value in exposed.items()}
-    exchanges = exchange_exposed(ctx, layout, shape.kinds, works, seconds)
+    hidden = {name: of_layers.seconds[name] - value for name, value in exposed.items()}
     ep = sum(kind.share * value for kind, value in zip(shape.kinds, exchanges, strict=True))
-    hidden["ep"] = sum(exchange_seconds(kind, seconds) for kind in shape.kinds) - ep
+    ep_alone = sum(of_layers.alone)
+    hidden["ep"] = ep_alone - ep
 
     layer_slot = mean.forward + mean.backward + mean.recompute + tp + cp + ep
     offload: Numeric = 0.0
     if offloads_any(layout):
-        away = offload_exposed(ctx, layout, works)
+        away = offload_exposed(ctx, layout, of_layers.works)
         offload = sum(kind.share * value for kind, value in zip(shape.kinds, away, strict=True))
         layer_slot = layer_slot + offload
-        exchanges = [exchange + sent for exchange, sent in zip(exchanges, away, strict=True)]
+        exchanges = tuple(exchange + sent for exchange, sent in zip(exchanges, away, strict=True))
     head = ends.head_forward + ends.head_backward
-    logits = seconds.get("tp_logits", 0.0)
-    slot = (shape.stage == 0) * ends.embedding + (shape.stage == pp - 1) * (
-        head + ends.loss + logits
-    )
-    for layers, work, exchange in zip(shape.layers, works, exchanges, strict=True):
-        slot = slot + layers * (work.forward + work.backward + work.recompute + tp + cp + exchange)
+    passed = [
+        work.forward + work.backward + work.recompute + tp + cp + exchange
+        for work, exchange in zip(of_layers.works, exchanges, strict=True)
+    ]
+    slots: list[Numeric] = []
+    for part, by_kind in shape.holds:
+        own = part.first * ends.embedding + part.last * (head + ends.loss + logits)
+        for layers, seconds in zip(by_kind, passed, strict=True):
+            own = own + layers * seconds
+        slots.append(own if ctx.software.only_1f1b else part.passes * own)
     mean_slot = per_stage * layer_slot + (ends.embedding + head + ends.loss + logits) / pp
+    slot = reduce(np.add, slots)
     slowest_slot = np.max(slot, axis=0)
-
-    boundary = (
-        (np.asarray(pp) > 1)
-        * seconds["pp"]
-        * (1.0 - software.pp_overlap_fraction * layout.overlap_pp)
+    stage, by_kind = shape.holds[0][0].stage, shape.holds[0][1]
+    shorter = sum(
+        layers * shorter_pass(work, exposed, exchange, again, seconds)
+        for layers, work, exchange, seconds in zip(
+            by_kind, of_layers.works, exchanges, passed, strict=True
+        )
     )
+    idle = idle_seconds(layout, stage, slot, mean_slot, shorter) + bubble_slots(layout) * boundary
+
     work_terms = {
         "compute_gemm": m * (per_stage * (mean.gemm_forward + mean.gemm_backward) + head / pp),
         "compute_attention": m * per_stage * (mean.attention_forward + mean.attention_backward),
@@ -160,12 +222,19 @@ def step_time(
         "cp": m * per_stage * cp,
         "ep": m * per_stage * ep + 0.0 * mean_slot,
         "pp": m * boundary,
-        "dp": state_exposed(ctx, layout, mean, hidden, again, seconds),
+        "dp": state_exposed(ctx, layout, mean, hidden, again, of_layers.seconds),
         "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
         "offload": offload * (m * per_stage) if offloads_any(layout) else 0.0 * mean_slot,
         "stage_imbalance": m * (slowest_slot - mean_slot),
-        "bubble": bubble_slots(layout) * (mean_slot + boundary),
+        "bubble": idle,
     }
+    if not ctx.software.only_1f1b:
+        both_ways = np.isin(layout.schedule_index, BOTH_WAYS)
+        layer = layer_passes(mean, exposed, np.where(both_ways, ep_alone, ep), again)
+        first, last = end_passes(ends, logits)
+        sends = Passes(boundary / 2, boundary / 2, 0.0)
+        passes = layer.times(per_stage) + (first + last).times(1 / pp) + sends
+        work_terms["bubble"] = bubble_seconds(layout, idle, passes)
     starting = m * per_stage * kernel_starts(ctx, layout, again) * software.host_seconds_per_kernel
     host = host_exposed(ctx, starting, m * slowest_slot) + software.step_overhead_seconds
     running = sum(work_terms.values()) + host
@@ -199,6 +268,13 @@ def state_exposed(
     taken_backward = tp_backward + cp_backward + hidden["ep"] / 2
     free_forward = np.maximum(0.0, mean.forward - taken_forward)
     free_backward = np.maximum(0.0, mean.backward + mean.recompute - taken_backward)
+    behind = np.where(zero >= 2, m, last) * hides * free_backward
+    mirrors: tuple[str, ...] = ()
+    if not ctx.software.only_1f1b:
+        # gradients of weights come last, and no collective runs beside them
+        apart = (zero < 2) & waits_for_weights(layout)
+        behind = np.where(apart, hides * mean.gemm_weights, behind)
+        mirrors = ("mirror",) if "dualpipe" in ctx.software.schedules else ()
     prefixes = ("", "expert_") if ctx.model.moe is not None else ("",)
 
     def moved(*names: str) -> Numeric:
@@ -208,8 +284,8 @@ def state_exposed(
     return beyond(
         moved("gather_forward"), np.where(zero == 3, m, last) * hides * free_forward
     ) + beyond(
-        moved("gather_backward", "reduce", "replicate"),
-        np.where(zero >= 2, m, last) * hides * free_backward,
+        moved("gather_backward", "reduce", "replicate", *mirrors),
+        behind,
     )
 
 
@@ -227,13 +303,16 @@ def exchange_exposed(
     kinds: Sequence[Kind],
     works: Sequence[Work],
     seconds: Mapping[str, Numeric],
-) -> list[Numeric]:
+) -> tuple[Numeric, ...]:
     """Exposed seconds of each kind of layer's exchanges with its experts, one micro-batch.
 
     Overlapped (`overlap` ep), one micro-batch's exchanges run beside another's passes.
     """
     # the first micro-batch's exchanges have no other to run beside
     others = 1.0 - 1.0 / layout.num_microbatches
+    if not ctx.software.only_1f1b:
+        beside_others = overlapped_share(layout)
+        others = np.where(np.isin(layout.schedule_index, BOTH_WAYS), 1.0, others)
     share = ctx.software.coefficients.dp_overlap_fraction * layout.overlap_ep * others
     found: list[Numeric] = []
     for kind, work in zip(kinds, works, strict=True):
@@ -242,8 +321,11 @@ def exchange_exposed(
             continue
         busy = seconds["ep_forward"] + seconds["ep_backward"]
         spread = seconds["etp_forward"] + seconds["etp_backward"]
-        found.append(beside(busy, share * (work.forward + work.backward)) + spread)
-    return found
+        shown = beside(busy, share * (work.forward + work.backward))
+        if not ctx.software.only_1f1b:
+            shown = busy - beside_others * (busy - shown)
+        found.append(shown + spread)
+    return tuple(found)
 
 
 def layer_exposed(
@@ -282,70 +364,6 @@ def layer_exposed(
         found |= {name: seconds[name] for name in ("cp_scan_forward", "cp_scan_backward")}
     if "cp_inner" in seconds:
         found["cp_inner"] = seconds["cp_inner"]
-    return found
-
-
-STATE_TRAFFIC_BYTES = 26.0
-"""Per parameter: FP32 master and two moments read and written (24), 16-bit weight written (2)."""
-
-GRADIENT_PASSES = 4.0
-"""Times a gradient passes HBM in a step: its norm, its scaling in and out, the update."""
-
-
-def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
-    """Adam over a rank's share of the states, and clearing its gradients, at the HBM rate."""
-    zero = np.asarray(layout.zero_stage)
-    shards = 1.0 * layout.cp * layout.dp_shard
-    passes = STATE_TRAFFIC_BYTES + GRADIENT_PASSES * ctx.software.gradient_bytes
-
-    def moved(number: Numeric, shards: Numeric) -> Numeric:
-        own = number / np.where(zero >= 1, shards, 1)
-        gradients = number / np.where(zero >= 2, shards, 1) * ctx.software.gradient_bytes
-        return own * passes + gradients
-
-    total = moved(parameters.dense, shards)
-    if ctx.model.moe is not None:
-        total = total + moved(parameters.experts, layout.tp * shards / (layout.etp * layout.ep))
-    if not offloads_any(layout):
-        return total / ctx.hbm_bytes_per_second
-    own = own_parameters(ctx, layout, parameters)
-    device = np.where(offloads_optimizer(layout), total - own * STATE_TRAFFIC_BYTES, total)
-    away = offloads_optimizer(layout) * host_step_seconds(ctx, own)
-    return device / ctx.hbm_bytes_per_second + away
-
-
-def host_step_seconds(ctx: CostContext, own: Numeric) -> Numeric:
-    """Adam on the host over a rank's share of the states, in pieces that travel beside it.
-
-    Gradients come over the link, weights go back in 16 bits, the host reads gradients and reads and
-    writes the states: the longest of the three sets the pace (ZeRO-Offload, arXiv 2101.06840,
-    section 5; Megatron-Core's overlap_cpu_optimizer_d2h_h2d).
-    """
-    host = ctx.accelerator.host
-    if host is None:
-        return np.inf * np.ones_like(own)
-    gradients = float(ctx.software.gradient_bytes)
-    return own * max(
-        gradients / host.achieved_link,
-        ctx.element_bytes / host.achieved_link,
-        (STATE_TRAFFIC_BYTES + 2 * gradients) / host.achieved_memory,
-    )
-
-
-def offload_exposed(ctx: CostContext, layout: LayoutLike, works: Sequence[Work]) -> list[Numeric]:
-    """Exposed seconds of a layer's kept activations on their way to the host and back, by kind.
-
-    They leave beside the forward pass of a layer and come back beside the backward pass of another,
-    what it runs again included.
-    """
-    host = ctx.accelerator.host
-    if host is None:
-        return [np.inf for _ in works]
-    found: list[Numeric] = []
-    for kind, work in zip(ctx.kinds, works, strict=True):
-        kept = layer_activations(ctx, layout, kind.blocks).kept
-        sent = offloads_activations(layout) * kept / host.achieved_link
-        found.append(beyond(sent, work.forward) + beyond(sent, work.backward + work.recompute))
     return found
 
 

@@ -16,6 +16,7 @@ from planner.cost.compute import RECOMPUTED_SHARES, distinct_values
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_attention_layers, num_layers, share_of
+from planner.cost.pipeline import DIRECTIONS
 from planner.cost.prices import Price, price
 from planner.cost.statespace import EXCHANGES, exchanged_elements
 from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
@@ -73,7 +74,8 @@ def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> di
     where software gathers them.
     Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
     gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
-    step: replicate. Experts' parameters have the last ones under expert_…
+    step: replicate, and of software with dualpipe mirror, between the two ranks of a stage.
+    Experts' parameters have the last ones under expert_…
     """
     shards = layout.cp * layout.dp_shard
     found = {
@@ -256,7 +258,30 @@ def _state_channels(
         ),
         f"{prefix}reduce": Channel(group, reduced),
         f"{prefix}replicate": Channel("replicate", (Part("all_reduce", buckets, own),)),
+        **_mirror_channel(ctx, layout, buckets, own / ctx.software.gradient_bytes, prefix),
     }
+
+
+def _mirror_channel(
+    ctx: CostContext,
+    layout: LayoutLike,
+    buckets: Numeric,
+    parameters: Numeric,
+    prefix: str,
+) -> dict[str, Channel]:
+    """What ranks r and pp − 1 − r exchange under dualpipe, who hold the same two stages.
+
+    Of gradients, reduced over the shard group, each sends the half whose states the other updates,
+    and its own updated weights back; without ZeRO, all gradients. `parameters`: those reduced.
+    """
+    if "dualpipe" not in ctx.software.schedules:
+        return {}
+    sharded = np.asarray(layout.zero_stage) >= 1
+    both = DIRECTIONS[layout.schedule_index] > 1
+    gradient, weight = ctx.software.gradient_bytes, ctx.element_bytes
+    sent = parameters * np.where(sharded, (gradient + weight) / 2, gradient)
+    calls = np.where(sharded, 2.0, 1.0) * buckets
+    return {f"{prefix}mirror": Channel("pp", (Part("pair", both * calls, both * sent),))}
 
 
 def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str, Channel]:
@@ -341,6 +366,8 @@ def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
         "reduce": reductions,
         "replicate": 1,
     }
+    if "dualpipe" in ctx.software.schedules:
+        states["mirror"] = 1
     found = {
         "tp_forward": passes,
         "tp_backward": passes,

@@ -67,6 +67,7 @@ class Work:
     memory_forward: Numeric
     memory_backward: Numeric
     recompute: Numeric
+    gemm_weights: Numeric  # part of gemm_backward: gradients of weights; 0 where none run apart
 
     @property
     def forward(self) -> Numeric:
@@ -94,7 +95,7 @@ def layer_work(kind: Kind, again: Numeric) -> Work:
         return Work(
             layer.gemm_forward, layer.gemm_backward,
             layer.attention_forward, layer.attention_backward,
-            layer.memory_forward, layer.memory_backward, recompute,
+            layer.memory_forward, layer.memory_backward, recompute, layer.gemm_weights,
         )  # fmt: skip
     rerun = (
         again[4] * experts.gemm_forward + np.maximum(again[2], again[4]) * experts.memory_forward
@@ -107,6 +108,7 @@ def layer_work(kind: Kind, again: Numeric) -> Work:
         layer.memory_forward + experts.memory_forward,
         layer.memory_backward + experts.memory_backward,
         recompute + rerun,
+        layer.gemm_weights + experts.gemm_weights,
     )
 
 
@@ -126,6 +128,7 @@ def _scan_work(layer: LayerTimes, again: Numeric) -> Work:
         again[0] * layer.gemm_forward
         + memory_again * layer.memory_forward
         + again[6] * layer.attention_forward,
+        layer.gemm_weights,
     )
 
 

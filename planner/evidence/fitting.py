@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.bars import is_fitted
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.errors import InputError
@@ -128,9 +129,14 @@ def own_values(software: Software) -> dict[str, float]:
 
 
 def values_of_others(software: Software) -> dict[str, float]:
-    """Medians of the numbers of the other shipped profiles, but for its kin's."""
+    """Medians of the numbers of the other shipped profiles, but for its kin's and for profiles
+    that no run was fitted to and that have their kin's."""
     shipped = (load(name, "software", Software) for name in names("software"))
-    others = [own_values(found) for found in shipped if found.family != software.family]
+    others = [
+        own_values(found)
+        for found in shipped
+        if found.family != software.family and (found.kin is None or is_fitted(found))
+    ]
     return {c.name: float(median(values[c.name] for values in others)) for c in COEFFICIENTS}
 
 

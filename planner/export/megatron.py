@@ -17,7 +17,7 @@ from typing import Any
 from planner import __version__
 from planner.errors import ExportError
 from planner.export.megatron_experts import expert_layout_flags, expert_model_flags
-from planner.layout import EXPERT_GRID
+from planner.grids import EXPERT_GRID
 from planner.planfile import Plan
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, scenario_from_document
@@ -71,6 +71,11 @@ def export_megatron(plan: Plan) -> dict[str, str]:
     """
     if plan.layout is None or plan.rank_order is None:
         raise ExportError(f"the plan holds no layout (status {plan.status}): nothing to export")
+    if plan.layout["schedule"] not in ("1f1b", "interleaved"):
+        raise ExportError(
+            f"Megatron-LM has no pipeline schedule {plan.layout['schedule']}; expressible: 1f1b, "
+            "or interleaved with vp > 1"
+        )
     scenario = scenario_from_document(plan.inputs, "plan")
     sections = {
         "model": _model(scenario.model, scenario.training),

@@ -18,7 +18,10 @@ from planner.problem.quantities import (
 from planner.problem.recipes import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
-Schedule = Literal["1f1b", "interleaved"]
+# Those of planner.layout.SCHEDULES, in words in planner.schedules.
+Schedule = Literal[
+    "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev"
+]
 # selective: the attention core; operators: all but half of the matmul outputs and attention's
 # (torchtitan's per-operator checkpointing); alternate: every second layer whole.
 # By module: latent attention's up-projections; activation functions; these and norms; all experts.
@@ -111,6 +114,11 @@ class Software(Strict):
     def family(self) -> str:
         """What profiles of one framework share."""
         return self.kin or self.name
+
+    @property
+    def only_1f1b(self) -> bool:
+        """Whether all pipelines are 1F1B or interleaved: no weight gradients apart, no folds."""
+        return set(self.schedules) <= {"1f1b", "interleaved"}
 
     @field_validator("orders")
     @classmethod

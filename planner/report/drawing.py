@@ -113,11 +113,16 @@ def title(ax: Axes, text: str) -> None:
     ax.set_title(text, loc="left", fontsize=10, fontweight="bold")
 
 
-def inches(ax: Axes) -> tuple[float, float]:
-    """Width and height of the axes on the page."""
+def page_of(ax: Axes) -> Figure:
+    """The figure that axes are on."""
     figure = ax.get_figure(root=True)
     assert figure is not None
-    box, (width, height) = ax.get_position(), figure.get_size_inches()
+    return figure
+
+
+def inches(ax: Axes) -> tuple[float, float]:
+    """Width and height of the axes on the page."""
+    box, (width, height) = ax.get_position(), page_of(ax).get_size_inches()
     return box.width * width, box.height * height
 
 

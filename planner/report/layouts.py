@@ -9,6 +9,16 @@ from typing import Any
 
 from planner.layout import Layout
 
+SCHEDULE_WORDS = {
+    "1f1b": "1F1B",
+    "interleaved": "interleaved 1F1B",
+    "zb-h1": "zero-bubble H1",
+    "interleaved-zb": "interleaved zero-bubble",
+    "zb-v": "zero-bubble V",
+    "dualpipe": "DualPipe, two stages a rank",
+    "dualpipev": "DualPipeV",
+}
+
 
 def layout_label(document: Mapping[str, Any]) -> str:
     """The layout in one short line: 'tp8 pp16 dp128 mbs1 zero1'."""
@@ -46,7 +56,7 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     pieces = [
         f"{d['num_microbatches']} micro-batch{'es' if d['num_microbatches'] > 1 else ''} "
         f"of {d['mbs']}",
-        "interleaved 1F1B" if d["vp"] > 1 else "1F1B" if d["pp"] > 1 else "",
+        SCHEDULE_WORDS[d["schedule"]] if d["pp"] > 1 else "",
         zero,
         "no recompute" if d["recompute"] == "none" else f"{d['recompute']} recompute",
         ""

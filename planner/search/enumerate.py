@@ -18,22 +18,25 @@ from numpy.typing import NDArray
 from planner.cost import memory
 from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
+from planner.grids import grids_nest
 from planner.layout import (
     CP_KINDS,
     DISPATCHERS,
     OFFLOADS,
     RECOMPUTE,
+    SCHEDULES,
     Layout,
     LayoutTable,
-    grids_nest,
 )
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.problem.software import Software
 from planner.search.context_rules import a2a_sizes
 from planner.search.model_rules import rules_for
 from planner.search.room import accepted, in_blocks
 from planner.search.rule import Rule
 from planner.search.rules import can_overlap_exchanges
+from planner.search.schedule_rules import chunks_allowed
 
 Ints = NDArray[np.int64]
 
@@ -89,7 +92,7 @@ def families(
     growth.set("num_microbatches", batch // (growth.table.mbs * growth.table.dp_shard))
     growth.judge("num_microbatches", "dp")
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
-    growth.restrict_schedule()
+    growth.split_schedules()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
     away = [OFFLOADS.index(name) for name in search.offload or ("none",)]
     if away != [0]:
@@ -128,6 +131,22 @@ def members(
         growth.split_exchanges()
     growth.finish()
     return growth.table, growth.excluded
+
+
+MANY = 0
+"""Key of the schedules of any number of chunks above one."""
+
+
+def schedules_by_chunks(software: Software) -> dict[int, list[int]]:
+    """Positions in SCHEDULES of what a rank of one, of two and of many chunks can run; where the
+    software has none, of 1F1B or interleaved, which a rule then forbids."""
+    able = [SCHEDULES.index(name) for name in software.schedules]
+    plain, several = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
+
+    def known(chunks: int) -> list[int]:
+        return [code for code in able if chunks_allowed(code, chunks)]
+
+    return {1: known(1) or [plain], 2: known(2) or [several], MANY: known(3) or [several]}
 
 
 def _recomputes(ctx: CostContext) -> list[str]:
@@ -214,14 +233,22 @@ class _Growth:
         if allowed is not None:
             self._keep(np.isin(values, allowed), SEARCH_RULE)
 
-    def restrict_schedule(self) -> None:
-        """Drop rows of other schedules than listed; virtual stages make the interleaved one."""
+    def split_schedules(self) -> None:
+        """Cross with the software's schedules of so many chunks a rank."""
+        known, alone = schedules_by_chunks(self.ctx.software), [SCHEDULES.index("1f1b")]
+
+        def choices(row: Any) -> Sequence[int]:
+            pp, vp = row
+            return known.get(vp, known[MANY]) if pp > 1 or vp > 1 else alone
+
+        if self.ctx.software.only_1f1b:  # virtual stages decide
+            self.set("schedule_index", 1 * (self.table.vp > 1), restrict=False)
+        else:
+            self.add("schedule_index", choices, ("pp", "vp"), restrict=False)
         wanted = self.search.schedule
         if wanted is not None:
-            interleaved = self.table.vp > 1
-            self._keep(
-                np.where(interleaved, "interleaved" in wanted, "1f1b" in wanted), SEARCH_RULE
-            )
+            codes = [SCHEDULES.index(name) for name in wanted]
+            self._keep(np.isin(self.table.schedule_index, codes), SEARCH_RULE)
 
     def judge(self, *names: str) -> None:
         """Apply the rules whose keys are all present."""

@@ -10,7 +10,16 @@ from typing import Any
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, OVERLAPS, RECOMPUTE, Layout
+from planner.layout import (
+    CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
+    OVERLAPS,
+    RECOMPUTE,
+    SCHEDULES,
+    V_SHAPED,
+    Layout,
+)
 from planner.search.context_rules import a2a_sizes
 from planner.search.legality import check
 from planner.search.rules import can_overlap_exchanges
@@ -24,7 +33,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "cp_kind": CP_KINDS,
     "dispatcher": DISPATCHERS,
     "offload": OFFLOADS,
-    "schedule": ("1f1b", "interleaved"),
+    "schedule": SCHEDULES,
 }
 KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
 
@@ -75,9 +84,11 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     mbs = values.get("mbs", 1)
     zero = values.get("zero_stage", 1 if 1 in software.zero_stages else max(software.zero_stages))
     num_microbatches = max(ctx.training.global_batch_size // max(mbs * dp, 1), 1)
+    schedule = values.get("schedule", Layout().schedule)
     layout = Layout(
         tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate,
-        ep=values.get("ep", 1), etp=values.get("etp", 1), vp=values.get("vp", 1), mbs=mbs,
+        ep=values.get("ep", 1), etp=values.get("etp", 1), mbs=mbs,
+        vp=values.get("vp", 2 if schedule in V_SHAPED else 1), schedule=schedule,
         num_microbatches=num_microbatches,
         zero_stage=zero,
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),

@@ -14,7 +14,8 @@ from planner.cost.context import CostContext
 from planner.cost.prices import Price
 from planner.cost.step import ShapeCosts, evaluate, shape_costs, step_time
 from planner.cost.traffic import Splits, channel_costs, joined, occurrences
-from planner.layout import CP_KINDS, DENSE_GRID, EXPERT_GRID, Grid, LayoutTable
+from planner.grids import DENSE_GRID, EXPERT_GRID, Grid
+from planner.layout import CP_KINDS, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima

@@ -29,3 +29,5 @@ def divides(divisor: Numeric, number: Numeric) -> Numeric:
 
 MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
 TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
+TORCH = "torch.distributed.pipelining 2.11, schedules.py"
+DUALPIPE = "github.com/deepseek-ai/DualPipe, dualpipe.py and dualpipev.py"

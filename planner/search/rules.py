@@ -18,14 +18,13 @@ from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
 from planner.search.context_rules import CONTEXT
-from planner.search.rule import MEGATRON, TITAN, Rule, divides
+from planner.search.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides
+from planner.search.schedule_rules import SCHEDULE_RULES, runs
 
 
 def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
-    if ctx.model.layer_pattern is None:
-        return divides(x.tp, ctx.model.ffn_hidden_size)
-    widths = (shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds)
-    return divides(x.tp, gcd(*widths))
+    widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds]
+    return divides(x.tp, gcd(ctx.model.ffn_hidden_size * (not ctx.model.layer_pattern), *widths))
 
 
 STRUCTURAL = (
@@ -130,7 +129,7 @@ STRUCTURAL = (
 
 
 def _alternates_chunks(x: LayoutLike) -> Numeric:
-    return (np.asarray(x.pp) == 1) | (np.asarray(x.vp) > 1)
+    return (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
 
 
 def _has_another_microbatch(x: LayoutLike) -> Numeric:
@@ -182,9 +181,10 @@ EXPERTS = (
     ),
     Rule(
         "ep-overlap-needs-virtual-stages",
-        "overlapping experts' exchanges with pp > 1 needs virtual stages",
-        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
-        ("overlap", "vp", "pp"),
+        "overlapping experts' exchanges with pp > 1 needs virtual stages, interleaved, or dualpipe "
+        "or dualpipev",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide; " + DUALPIPE,
+        ("overlap", "vp", "pp", "schedule"),
         lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | _alternates_chunks(x),
     ),
     Rule(
@@ -224,10 +224,12 @@ BY_SOFTWARE = (
     ),
     Rule(
         "interleaved-microbatches",
-        "with virtual stages the micro-batches are a multiple of pp",
-        MEGATRON,
-        ("num_microbatches", "vp", "pp"),
-        lambda ctx, x: (np.asarray(x.vp) == 1) | divides(x.pp, x.num_microbatches),
+        "interleaved, the micro-batches are a multiple of pp",
+        MEGATRON + "; " + TORCH,
+        ("num_microbatches", "vp", "pp", "schedule"),
+        lambda ctx, x: (
+            ~runs(x, "interleaved", "interleaved-zb") | divides(x.pp, x.num_microbatches)
+        ),
     ),
     Rule(
         "microbatches-fill-pipeline",
@@ -298,11 +300,9 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
             "schedule",
             f"the schedule is one of {', '.join(software.schedules)}",
             where,
-            ("vp", "pp"),
-            lambda ctx, x: np.where(
-                np.asarray(x.vp) > 1,
-                "interleaved" in software.schedules,
-                (np.asarray(x.pp) == 1) | ("1f1b" in software.schedules),
+            ("vp", "pp", "schedule"),
+            lambda ctx, x: (
+                ((np.asarray(x.pp) == 1) & runs(x, "1f1b")) | runs(x, *software.schedules)
             ),
         ),
     ]
@@ -391,7 +391,8 @@ def rules_of(software: Software, experts: bool = False) -> tuple[Rule, ...]:
             )
     of_experts = EXPERTS if experts else ()
     chosen = (known[name] for name in software.rules)
-    return (*STRUCTURAL, *of_experts, *_profile_rules(software), *chosen)
+    of_schedules = () if software.only_1f1b else SCHEDULE_RULES
+    return (*STRUCTURAL, *of_schedules, *of_experts, *_profile_rules(software), *chosen)
 
 
 def rule_sentences(rules: Iterable[Rule]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from planner.advice import LABELS, Action, Explanation
 from planner.advise.explain import explain
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import DENSE_GRID
+from planner.grids import DENSE_GRID
 from planner.planfile import Plan
 from planner.problem.hardware import Accelerator
 from planner.problem.scenario import Scenario

@@ -380,6 +380,9 @@ def test_table_equals_numbers(backend: str, precision: str, rows: list[tuple[int
         one = layer_times(ctx, DENSE, *row)
         for f in fields(LayerTimes):
             column = getattr(table, f.name)
+            if f.name == "gemm_weights" and ctx.software.only_1f1b:
+                assert column == getattr(one, f.name) == 0.0  # nothing asks for them
+                continue
             assert column.shape == (len(rows),) and column.dtype == np.float64
             assert column[i] == pytest.approx(float(getattr(one, f.name)), rel=1e-12), f.name
 

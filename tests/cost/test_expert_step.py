@@ -17,7 +17,8 @@ from planner.cost.flops import executed_flops
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.overlap import EXCHANGE_SHARE
 from planner.cost.step import StepTime, evaluate
-from planner.layout import EXPERT_GRID, RECOMPUTE, Layout
+from planner.grids import EXPERT_GRID
+from planner.layout import RECOMPUTE, V_SHAPED, Layout
 from tests.expert_scenarios import (
     EVEN,
     LATENT,
@@ -207,6 +208,8 @@ def test_stages_considered_stand_for_all(name: str, row: Any) -> None:
     """Of one chunk a stage: a layout that names its default split has every stage looked at."""
     layout, split = row
     ctx = shipped_context(name)
+    if layout.schedule in V_SHAPED:
+        return  # a split that is given says nothing of a rank's two stages
     layout = replace(layout, vp=1)
     named = replace(
         layout, stage_layers=tuple(model_layers_by_stage(ctx.model, layout, ctx.reserved))

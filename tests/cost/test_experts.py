@@ -240,6 +240,9 @@ def test_table_equals_numbers(name: str, rows: list[tuple[int, ...]]) -> None:
         one = expert_times(ctx, moe, *row)
         for f in fields(ExpertTimes):
             column = getattr(table, f.name)
+            if f.name == "gemm_weights" and ctx.software.only_1f1b:
+                assert column == getattr(one, f.name) == 0.0  # nothing asks for them
+                continue
             assert column.shape == (len(rows),)
             assert column[i] == pytest.approx(float(getattr(one, f.name)), rel=1e-12), f.name
 

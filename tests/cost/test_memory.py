@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner.cost import activations, memory
 from planner.cost.context import CostContext
+from planner.cost.folds import layers_by_rank
 from planner.cost.memory import (
     VERDICTS,
     StageMemory,
@@ -21,9 +22,8 @@ from planner.cost.memory import (
     weight_bytes,
     worst_stage,
 )
-from planner.cost.pipeline import layers_by_stage
 from planner.files import load
-from planner.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layout import RECOMPUTE, SCHEDULES, Layout, LayoutTable
 from planner.problem.model import Model
 from planner.problem.pattern import DENSE
 from planner.problem.quantities import Figure
@@ -91,7 +91,7 @@ def test_stages_together_have_the_model_s_parameters(
         num_position_embeddings=64,
     )  # fmt: skip
     layout, ctx = Layout(pp=pp), context(model=toy)
-    found = parameters(ctx, layout, layers_by_stage(ctx.model.num_layers, layout))
+    found = parameters(ctx, layout, layers_by_rank(ctx.model.num_layers, layout))
     # tied embeddings on different stages are two copies
     copies = toy.vocab_size * toy.hidden_size if tied and pp > 1 else 0
     assert sum(found) == toy.num_parameters + copies
@@ -446,7 +446,7 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
     peaks, states = [], []
     for cp in (1, 2, 4, 8):
         ctx, layout = long_context(llama, cp)
-        layers = np.array(layers_by_stage(ctx.model.num_layers, layout))
+        layers = np.array(layers_by_rank(ctx.model.num_layers, layout))
         usage = stage_memory(ctx, layout, np.arange(8), layers)
         peaks.append(float(np.max(usage.total)))
         states.append(float(np.mean(usage.optimizer + usage.gradients)))
@@ -485,7 +485,7 @@ def test_lavish_software_holds_no_less(layout: Layout, ctx: CostContext) -> None
 @settings(deadline=None)
 @given(layouts(), st.sampled_from(CONTEXTS))
 def test_worst_stage_is_the_worst_of_all(layout: Layout, ctx: CostContext) -> None:
-    layers = layers_by_stage(ctx.model.num_layers, layout)
+    layers = layers_by_rank(ctx.model.num_layers, layout)
     every = stage_memory(ctx, layout, np.arange(layout.pp), np.array(layers))
     _, peak = worst_stage(ctx, layout)
     assert float(peak) == pytest.approx(float(np.max(every.total)), rel=1e-12)
@@ -524,3 +524,53 @@ def test_comparison_with_a_table_sees_every_verdict() -> None:
     table = LayoutTable.from_layouts(rows)
     _, peaks = worst_stage(ctx, table)
     assert set(verdict_index(ctx, table, peaks).tolist()) == {0, 1, 2}
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def scheduled(schedule: str, vp: int = 1) -> dict[str, list[float]]:
+    """Memory terms of every rank of four under a schedule."""
+    ctx = context(model=model(vocab_size=1), software=software(schedules=SCHEDULES))
+    layout = Layout(pp=4, vp=vp, dp_shard=2, num_microbatches=8, zero_stage=1, schedule=schedule)
+    layers = np.array(layers_by_rank(ctx.model.num_layers, layout))
+    usage = stage_memory(ctx, layout, np.arange(4), layers)
+    return {f.name: np.broadcast_to(getattr(usage, f.name), 4).tolist() for f in fields(usage)}
+
+
+def stages_held(plain: dict[str, list[float]], number: float) -> float:
+    """Activations of so many stages and the layer being passed back, off 1F1B's four and one."""
+    first, *_, last = plain["activations"]
+    return last + (number - 1) * (first - last) / 3
+
+
+def test_dualpipe_holds_two_stages_and_shares_their_states() -> None:
+    """DeepSeek-V3, table 2: twice the parameters, PP + 1 stages' activations; next to no head."""
+    plain, both = scheduled("1f1b"), scheduled("dualpipe")
+    for term in ("parameters", "gradients"):
+        assert both[term] == pytest.approx([2 * held for held in plain[term]], rel=0.01)
+    # each stage's on twice the ranks
+    assert both["optimizer"] == pytest.approx(plain["optimizer"], rel=0.01)
+    assert both["activations"] == pytest.approx([stages_held(plain, 5.0)] * 4, rel=1e-2)
+
+
+def test_dualpipev_holds_every_stage_once() -> None:
+    plain, turned = scheduled("1f1b"), scheduled("dualpipev", vp=2)
+    for term in ("parameters", "gradients", "optimizer"):
+        assert turned[term] == pytest.approx(plain[term], rel=0.01)
+    assert turned["activations"] == pytest.approx([stages_held(plain, 4.5)] * 4, rel=1e-2)
+
+
+@pytest.mark.parametrize(("schedule", "vp"), [("zb-h1", 1), ("interleaved-zb", 2), ("zb-v", 2)])
+def test_zero_bubble_ranks_hold_what_the_first_holds_under_1f1b(schedule: str, vp: int) -> None:
+    expected = scheduled("1f1b")["activations"][0]
+    assert scheduled(schedule, vp)["activations"] == pytest.approx([expected] * 4, rel=1e-2)
+
+
+def test_ends_of_a_v_meet_on_the_first_rank() -> None:
+    ctx = context(software=software(schedules=SCHEDULES))
+    layout = Layout(pp=4, vp=2, num_microbatches=8, schedule="zb-v")
+    usage = stage_memory(ctx, layout, np.arange(4), np.array([2, 2, 2, 2]))
+    assert [float(held) > 0 for held in usage.logits] == [True, False, False, False]
+    table = 64 * 32 * 2.0
+    assert usage.parameters[0] - usage.parameters[1] == pytest.approx(2 * table, rel=0.05)

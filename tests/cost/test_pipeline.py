@@ -1,23 +1,20 @@
-"""Stages, what they hold and how long they idle, against schedules played out."""
+"""How layers are split over stages, and the stages that stand for all."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cost.folds import layers_by_rank
 from planner.cost.pipeline import (
-    bubble_slots,
     default_stage_layers,
-    layers_by_stage,
-    layers_in_flight,
     leading_layers,
+    microbatches_in_flight,
     stage_classes,
-    synchronisation_window,
 )
 from planner.layout import Layout, LayoutTable
-from tests.cost.schedules import operations, peak_in_flight, seconds
 
 degrees = st.integers(1, 24)
 chunks = st.integers(1, 8)
@@ -97,14 +94,14 @@ ends = st.tuples(st.integers(0, 3), st.integers(0, 4))
 def test_ends_have_fewer_layers_for_what_they_hold_besides(
     num_layers: int, pp: int, reserved: tuple[int, int], expected: list[int]
 ) -> None:
-    assert layers_by_stage(num_layers, Layout(pp=pp), reserved) == expected
+    assert layers_by_rank(num_layers, Layout(pp=pp), reserved) == expected
 
 
 @given(st.integers(1, 200), degrees, chunks, ends)
 def test_ends_leave_every_layer_once(
     num_layers: int, pp: int, vp: int, reserved: tuple[int, int]
 ) -> None:
-    found = layers_by_stage(num_layers, Layout(pp=pp, vp=vp), reserved)
+    found = layers_by_rank(num_layers, Layout(pp=pp, vp=vp), reserved)
     assert sum(found) == num_layers
     assert min(found) >= min(split(num_layers, pp, vp)) * (num_layers < pp * vp)
 
@@ -115,7 +112,7 @@ def test_leading_layers_are_those_of_the_first_chunks(
 ) -> None:
     """Against a walk along the chunks, which hold their layers in the model's order."""
     layout, leading = Layout(pp=pp, vp=vp), min(leading, num_layers)
-    layers = np.array(layers_by_stage(num_layers, layout, reserved))
+    layers = np.array(layers_by_rank(num_layers, layout, reserved))
     if num_layers < pp * vp:
         return  # chunks without a layer are ruled out
     found = leading_layers(leading, num_layers, layout, np.arange(pp), layers, reserved)
@@ -166,80 +163,8 @@ def test_fullest_stage_is_among_the_classes(
     """Bytes of states and activations a layer, of the embedding and of the head."""
     layout = Layout(pp=pp, vp=vp, num_microbatches=m)
     stage = np.arange(pp)
-    layers = np.array(layers_by_stage(num_layers, layout, reserved))
-    held = states * layers + kept * layers_in_flight(layout, stage, layers)
+    layers = np.array(layers_by_rank(num_layers, layout, reserved))
+    held = states * layers + kept * layers * microbatches_in_flight(layout, stage)
     held = held + embedding * (stage == 0) + head * (stage == pp - 1)
     classes = stage_classes(num_layers, layout, reserved)
     assert held[classes].max() == pytest.approx(held.max(), rel=1e-12)
-
-
-# ---------------------------------------------------------------- in flight
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 8), st.integers(1, 20), st.integers(1, 3))
-def test_layers_in_flight_under_1f1b(pp: int, m: int, per_stage: int) -> None:
-    layout = Layout(pp=pp, num_microbatches=m)
-    for stage in range(pp):
-        peak = peak_in_flight(operations(pp, 1, m, stage))
-        assert layers_in_flight(layout, stage, per_stage) == peak * per_stage
-
-
-@settings(max_examples=60)
-@given(st.integers(2, 6), st.integers(2, 4), st.integers(1, 4), st.integers(1, 3))
-def test_layers_in_flight_under_interleaving(pp: int, vp: int, rounds: int, per_chunk: int) -> None:
-    m = rounds * pp
-    layout = Layout(pp=pp, vp=vp, num_microbatches=m)
-    for stage in range(pp):
-        peak = peak_in_flight(operations(pp, vp, m, stage))
-        found = layers_in_flight(layout, stage, per_chunk * vp)
-        assert found == pytest.approx(peak * per_chunk, rel=1e-12)
-
-
-def test_first_stage_holds_as_many_micro_batches_as_there_are_stages() -> None:
-    assert layers_in_flight(Layout(pp=4, num_microbatches=16), 0, 2) == 8
-    assert layers_in_flight(Layout(pp=4, num_microbatches=3), 0, 2) == 6
-    # interleaved: (1 + (pp − 1)/(pp·vp)) times as much (Korthikanti et al. 2022, §4.2.3)
-    layout = Layout(pp=4, vp=2, num_microbatches=16)
-    assert layers_in_flight(layout, 0, 2) == pytest.approx(8 * (1 + 3 / 8))
-
-
-# ---------------------------------------------------------------- bubble
-
-
-def shares(pp: int, vp: int, slot: float) -> list[float]:
-    return [slot / vp] * (pp * vp)
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
-def test_bubble_of_equal_stages(pp: int, vp: int, rounds: int) -> None:
-    vp = vp if pp > 1 else 1
-    m = rounds * pp
-    slots = seconds(pp, vp, m, shares(pp, vp, 1 / 3), shares(pp, vp, 2 / 3))
-    assert bubble_slots(Layout(pp=pp, vp=vp)) == pytest.approx(slots - m, abs=1e-9)
-
-
-@pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_bubble_does_not_depend_on_the_number_of_micro_batches(m: int) -> None:
-    slots = seconds(4, 1, m, [1 / 3] * 4, [2 / 3] * 4)
-    assert bubble_slots(Layout(pp=4, num_microbatches=m)) == pytest.approx(slots - m)
-
-
-# ---------------------------------------------------------------- gradients
-
-
-def test_gradients_are_complete_in_the_last_micro_batch() -> None:
-    assert synchronisation_window(Layout(pp=4, num_microbatches=8)) == 1.0
-
-
-@pytest.mark.parametrize(("pp", "vp"), [(2, 2), (4, 2), (4, 3), (3, 4)])
-def test_chunks_complete_one_after_another(pp: int, vp: int) -> None:
-    """What a stage still runs backwards once its first chunk has seen every micro-batch."""
-    m = 2 * pp
-    for stage in range(pp):
-        backwards = [op for op in operations(pp, vp, m, stage) if not op.forward]
-        ends = {op.chunk: k for k, op in enumerate(backwards)}
-        left = len(backwards) - 1 - min(ends.values())
-        layout = Layout(pp=pp, vp=vp, num_microbatches=m)
-        assert synchronisation_window(layout) == pytest.approx(left / vp)

@@ -18,7 +18,7 @@ from planner.cost.traffic import (
     occurrences,
     price,
 )
-from planner.layout import Layout
+from planner.layout import SCHEDULES, Layout
 from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import context, fabric, model, software, topology, training
 
@@ -374,3 +374,34 @@ def test_software_that_gathers_logits_moves_the_whole_vocabulary() -> None:
     more = moved(with_them, layout, "tp") - moved(context(), layout, "tp")
     assert more == pytest.approx(3 * 64 * with_them.model.vocab_size * 2 / 2)
     assert "tp_logits" not in shape_costs(context(), layout).traffic
+
+
+# ---------------------------------------------------------------- dualpipe
+
+
+@pytest.mark.parametrize(("zero_stage", "share"), [(0, 4.0), (1, (4 + 2) / 2 / 4)])
+def test_ranks_that_hold_the_same_stages_exchange_gradients(zero_stage: int, share: float) -> None:
+    """Gradients of 4 bytes; sharded over 4 ranks, half of a shard's, and weights of 2 back."""
+    ctx = context(software=software(schedules=SCHEDULES))
+    layout = Layout(
+        pp=4, dp_shard=4, num_microbatches=8, zero_stage=zero_stage, schedule="dualpipe"
+    )
+    parameters = float(shape_costs(ctx, layout).parameters.dense)
+    plain = moved(context(), replace(layout, schedule="1f1b"), "pp")
+    assert moved(ctx, layout, "pp") - plain == pytest.approx(share * parameters)
+    assert moved(ctx, replace(layout, schedule="1f1b"), "pp") == pytest.approx(plain)
+
+
+def test_dualpipe_reduces_gradients_of_two_stages() -> None:
+    ctx = context(software=software(schedules=SCHEDULES), model=model(vocab_size=1))
+    layout = Layout(pp=4, dp_shard=4, num_microbatches=8, zero_stage=1, schedule="dualpipe")
+    both = moved(ctx, layout, "shard")
+    assert both == pytest.approx(
+        2 * moved(ctx, replace(layout, schedule="1f1b"), "shard"), rel=0.01
+    )
+
+
+def test_chunks_of_a_v_send_as_interleaved_ones_do() -> None:
+    ctx = context(software=software(schedules=SCHEDULES))
+    layout = Layout(pp=4, vp=2, num_microbatches=8, schedule="dualpipev")
+    assert moved(ctx, layout, "pp") == moved(ctx, replace(layout, schedule="1f1b"), "pp")

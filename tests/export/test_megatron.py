@@ -313,3 +313,9 @@ def test_nothing_is_written_by_export_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     export_plan(fabricated_plan(), "megatron")
     assert list(Path().iterdir()) == []
+
+
+def test_schedules_megatron_does_not_have_are_refused():
+    plan = with_layout(schedule="zb-h1", vp=1)
+    with pytest.raises(ExportError, match=r"no pipeline schedule zb-h1; expressible: 1f1b"):
+        export_plan(plan, "megatron")

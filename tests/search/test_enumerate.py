@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, Layout, LayoutTable
+from planner.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import SEARCH_RULE, divisors, layouts
 from planner.search.rules import rules_of
@@ -47,14 +47,18 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
         for mbs in oracles.divisors(batch):
             if batch % (mbs * shard * replicate):
                 continue
-            for vp, zero, sp, recompute, kind in itertools.product(
+            for vp, zero, sp, schedule, recompute, kind in itertools.product(
                 range(1, scenario.model.num_layers + 1), range(4), (False, True),
+                dict.fromkeys(("1f1b", "interleaved", *software.schedules)),
                 [kind for kind in software.recompute if kind not in MODULES],
                 kinds if cp > 1 else ("ring",),
             ):  # fmt: skip
+                if Layout(vp=vp, schedule=schedule).schedule != schedule:
+                    continue  # virtual stages give it another name
                 for inner in range(1, cp + 1) if kind == "hierarchical" else [1]:
                     yield Layout(
-                        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate, vp=vp, mbs=mbs,
+                        tp=tp, cp=cp, pp=pp, schedule=schedule, dp_shard=shard,
+                        dp_replicate=replicate, vp=vp, mbs=mbs,
                         num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
                         recompute=recompute, cp_kind=kind, cp_a2a=inner,
                         overlap="+".join(o for o in software.overlap if o != "ep") or "none",
@@ -68,7 +72,9 @@ def legal(scenario: Scenario, x: Layout) -> bool:
     named = {
         "kv-heads-replicate": kv % x.tp == 0 or x.tp % kv == 0,
         "tp-divides-kv-heads": kv % x.tp == 0,
-        "interleaved-microbatches": x.vp == 1 or x.num_microbatches % x.pp == 0,
+        "interleaved-microbatches": (
+            "interleaved" not in x.schedule or x.num_microbatches % x.pp == 0
+        ),
         "microbatches-fill-pipeline": x.num_microbatches >= x.pp,
         "stages-even": layers % (x.pp * x.vp) == 0,
         "zero2-excludes-pipeline": x.zero_stage < 2 or x.pp == 1,
@@ -87,7 +93,12 @@ def legal(scenario: Scenario, x: Layout) -> bool:
             or (1 < x.cp_a2a < x.cp and x.cp % x.cp_a2a == 0 and kv % (x.tp * x.cp_a2a) == 0),
             x.pp * x.vp <= layers,
             x.vp == 1 or x.pp > 1,
-            x.vp == 1 or "interleaved" in software.schedules,
+            x.schedule in software.schedules or (x.pp == 1 and x.schedule == "1f1b"),
+            x.pp > 1 or x.schedule == "1f1b",
+            x.vp == {"zb-v": 2, "dualpipev": 2, "dualpipe": 1}.get(x.schedule, x.vp),
+            x.schedule != "dualpipe" or x.pp % 2 == x.num_microbatches % 2 == 0,
+            not x.schedule.startswith("dualpipe") or x.num_microbatches >= 2 * x.pp,
+            x.schedule != "zb-v" or x.num_microbatches >= 2 * x.pp - 1,
             x.zero_stage in software.zero_stages,
             # with ZeRO-0 nothing is sharded: the whole data-parallel group is one
             x.dp_replicate == 1 or (x.zero_stage > 0 and software.shard_groups == "any"),
@@ -153,7 +164,8 @@ def random_scenarios(draw: st.DrawFn) -> Scenario:
         return draw(st.one_of(st.none(), values.map(tuple)))
 
     vp = maybe(st.lists(st.integers(1, 3), min_size=1, max_size=2))
-    schedules = maybe(st.lists(st.sampled_from(["1f1b", "interleaved"]), min_size=1))
+    able = draw(st.sampled_from([("1f1b",), ("1f1b", "interleaved"), SCHEDULES, SCHEDULES[2:]]))
+    schedules = maybe(st.lists(st.sampled_from(able), min_size=1))
     shard_groups = draw(st.sampled_from(["any", "full"]))
     return small_scenario(
         num,
@@ -170,7 +182,7 @@ def random_scenarios(draw: st.DrawFn) -> Scenario:
             rules=draw(st.sampled_from(RULES)),
             zero_stages=draw(st.sampled_from([(0,), (1,), (0, 1), (2, 3), (0, 1, 2, 3)])),
             shard_groups=shard_groups,
-            schedules=draw(st.sampled_from([("1f1b",), ("1f1b", "interleaved")])),
+            schedules=able,
             recompute=draw(st.sampled_from([("none",), ("none", "full")])),
             sequence_parallel=draw(st.sampled_from(["always", "never", "optional"])),
             cp_kinds=(draw(st.sampled_from(CP_KINDS)),),
@@ -194,7 +206,8 @@ def test_table_equals_a_filtered_product(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "fsdp-composer",
-                                      "jax-xla", "megatron-2021"])  # fmt: skip
+                                      "jax-xla", "megatron-2021", "megatron-zero-bubble",
+                                      "deepseek", "torchtitan-eager"])  # fmt: skip
 def test_shipped_profiles_equal_a_filtered_product(software: str) -> None:
     scenario = small_scenario(8, software=shipped_software(software))
     assert check_equal(scenario) > 10
@@ -307,3 +320,16 @@ def test_a_rule_that_bites_is_counted(
 def test_divisors() -> None:
     for number in (1, 2, 36, 72, 97, 1024):
         assert divisors(number) == oracles.divisors(number)
+
+
+def test_software_without_1f1b_runs_pipelines_its_own_way() -> None:
+    """DeepSeek's stack: every pipeline is dualpipe or, of two chunks a rank, dualpipev."""
+    scenario = small_scenario(
+        16, software=shipped_software("deepseek"), training=small_training(global_batch_size=64),
+        model=small_model(num_layers=8),
+    )  # fmt: skip
+    table, excluded = enumerated(scenario)
+    rows = [table.row(i) for i in range(len(table))]
+    found = {(x.schedule, x.vp) for x in rows if x.pp > 1}
+    assert found == {("dualpipe", 1), ("dualpipev", 2)}
+    assert excluded["schedule"] > 0  # three chunks a rank would be interleaved

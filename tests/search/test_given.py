@@ -7,7 +7,7 @@ import pytest
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import Layout
+from planner.layout import SCHEDULES, Layout
 from planner.search.given import KEYS, given_layout, parse_layout
 from planner.search.rules import rules_of
 from tests.scenarios import small_scenario, small_software, small_topology, small_training
@@ -116,6 +116,40 @@ def test_derived_keys_may_be_given_and_agree(derived: str) -> None:
 def test_a_layout_document_is_read_back() -> None:
     layout = given("tp=2,cp=2,pp=2,vp=2,dp_shard=1,zero_stage=2,recompute=none")
     assert given_layout(context(), layout.to_document()) == layout
+
+
+def test_schedules_that_turn_have_two_chunks() -> None:
+    every = context(schedules=SCHEDULES)
+    layout = given_layout(every, {"tp": 4, "pp": 2, "schedule": "dualpipev"})
+    assert (layout.vp, layout.schedule) == (2, "dualpipev")
+    assert given_layout(every, layout.to_document()) == layout
+    assert given_layout(every, {"pp": 2, "vp": 2}).schedule == "interleaved"
+    assert given_layout(every, {"pp": 2, "schedule": "zb-h1"}).label() == (
+        "pp2 dp8 zb-h1 mbs1 zero1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        ({"pp": 2, "vp": 2, "schedule": "zb-h1"}, "derived-keys-agree"),
+        ({"pp": 2, "vp": 1, "schedule": "zb-v"}, "schedule-chunks"),
+        ({"schedule": "zb-h1"}, "schedule-needs-pp"),
+        ({"pp": 2, "mbs": 2, "schedule": "dualpipe"}, "dualpipe-microbatches"),
+    ],
+)
+def test_schedules_that_cannot_be_are_illegal(keys: dict[str, Any], rule: str) -> None:
+    every = context(schedules=SCHEDULES)
+    with pytest.raises(IllegalLayoutError) as caught:
+        given_layout(every, keys)
+    assert caught.value.rule == rule
+
+
+def test_a_schedule_the_software_lacks_is_illegal() -> None:
+    with pytest.raises(IllegalLayoutError) as caught:
+        given("pp=2,schedule=zb-h1")
+    assert caught.value.rule == "schedule"
+    assert "schedule=zb-h1" in caught.value.value
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from planner.search.enumerate import layouts
 from planner.search.legality import nearest_values
 from planner.search.model_rules import PATTERNS, rules_for
 from planner.search.problem import LayoutProblem
-from planner.search.rules import Rule
+from planner.search.rule import Rule
 from tests.expert_scenarios import experts
 from tests.hybrid_scenarios import hybrid_context, hybrid_model, mamba, small_hybrid
 from tests.oracles import divisors, expert_layouts, nests, plain_least_step

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.files import names
-from planner.layout import CP_KINDS, OFFLOADS, RECOMPUTE, Layout, LayoutTable
+from planner.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
 from planner.search.legality import check, nearest_values
 from planner.search.rule import Rule
 from planner.search.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
+from planner.search.schedule_rules import SCHEDULE_RULES
 from tests.scenarios import (
     shipped_software,
     small_model,
@@ -51,6 +52,8 @@ def rule_named(ctx: CostContext, rule_id: str) -> Rule:
 def L(**values: Any) -> Layout:  # noqa: N802
     return Layout(**values)
 
+
+EVERY = {"schedules": SCHEDULES}
 
 # id → (software profile, layouts it accepts, layouts it rejects)
 CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
@@ -176,6 +179,34 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(zero_stage=0), L(zero_stage=2)],
     ),
     "schedule": ({"schedules": ("1f1b",)}, [L(pp=2), L()], [L(pp=2, vp=2)]),
+    "schedule-chunks": (
+        EVERY,
+        [L(pp=2), L(pp=2, vp=3), L(pp=2, vp=2, schedule="zb-v"), L(pp=2, schedule="dualpipe"),
+         L(pp=2, vp=3, schedule="zb-h1")],
+        [L(pp=2, schedule="dualpipev"), L(pp=2, vp=3, schedule="zb-v"),
+         L(pp=2, vp=2, schedule="dualpipe")],
+    ),
+    "schedule-needs-pp": (
+        EVERY, [L(), L(pp=2, schedule="zb-h1")], [L(schedule="zb-h1"), L(vp=2, schedule="zb-v")],
+    ),
+    "dualpipe-even-stages": (
+        EVERY,
+        [L(pp=2, schedule="dualpipe"), L(pp=3), L(pp=3, vp=2, schedule="dualpipev")],
+        [L(pp=3, schedule="dualpipe")],
+    ),
+    "dualpipe-microbatches": (
+        EVERY,
+        [L(pp=4, num_microbatches=8, schedule="dualpipe"), L(pp=4, num_microbatches=2),
+         L(pp=2, vp=2, num_microbatches=5, schedule="dualpipev")],
+        [L(pp=4, num_microbatches=6, schedule="dualpipe"),
+         L(pp=4, num_microbatches=9, schedule="dualpipe"),
+         L(pp=2, vp=2, num_microbatches=3, schedule="dualpipev")],
+    ),
+    "zb-v-microbatches": (
+        EVERY,
+        [L(pp=4, vp=2, num_microbatches=7, schedule="zb-v"), L(pp=4, vp=2, num_microbatches=4)],
+        [L(pp=4, vp=2, num_microbatches=6, schedule="zb-v")],
+    ),
     "shard-group": (
         {"shard_groups": "full"},
         [L(dp_shard=4, zero_stage=2), L(dp_replicate=4, zero_stage=0)],
@@ -197,7 +228,7 @@ IDS = sorted(CASES)
 
 
 def test_every_rule_has_a_case() -> None:
-    known = {rule.id for rule in (*STRUCTURAL, *BY_SOFTWARE)}
+    known = {rule.id for rule in (*STRUCTURAL, *SCHEDULE_RULES, *BY_SOFTWARE)}
     profile = {
         "zero-stage",
         "cp-kind",
