@@ -17,6 +17,7 @@ from planner import files
 from planner.advice import Diagnosis, Explanation
 from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
+from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.cost.context import CostContext
@@ -33,7 +34,7 @@ from planner.evidence.published import PUBLISHED_RUNS
 from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.software_file import profile_yaml
 from planner.evidence.sweeps import PUBLISHED
-from planner.export import TARGETS, export_plan
+from planner.export import EXPORTS
 from planner.files import Kind
 from planner.layout import DENSE_GRID, EXPERT_GRID
 from planner.measuring import (
@@ -58,6 +59,7 @@ from planner.problem.scenario import (
 from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
+from planner.targets import Target, target
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
@@ -223,6 +225,11 @@ def names(kind: Kind) -> list[str]:
     return files.names(kind)
 
 
+def targets() -> list[Target]:
+    """The launch targets, most used first."""
+    return [target(name) for name in EXPORTS]
+
+
 def schema(kind: str) -> dict[str, Any]:
     """JSON Schema of a file kind, for editors.
 
@@ -237,7 +244,6 @@ def schema(kind: str) -> dict[str, Any]:
 __all__ = [
     "PUBLISHED",
     "PUBLISHED_RUNS",
-    "TARGETS",
     "Accuracy",
     "Calibration",
     "CollectivesValidation",
@@ -274,6 +280,7 @@ __all__ = [
     "roofline",
     "scenario_of",
     "schema",
+    "targets",
     "validate_collectives",
     "validate_kernels",
     "validate_left_out",

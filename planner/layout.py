@@ -247,6 +247,15 @@ class Layout:
             "overlap": self.overlap,
         }  # fmt: skip
 
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Layout:
+        """The layout of such values; derived keys are left aside."""
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        given = {name: value for name, value in known.items() if value is not None}
+        if "stage_layers" in given:
+            given["stage_layers"] = tuple(given["stage_layers"])
+        return cls(**given)
+
     def label(self) -> str:
         """The layout in one short line, without degrees of 1."""
         shown = ("tp", "cp", "ep", "etp", "pp", "vp")

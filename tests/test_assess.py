@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from planner.assess import assess, economics, memory_report
 from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import VERDICTS, verdict_index, worst_stage
-from planner.cost.pipeline import layers_by_stage
 from planner.cost.step import evaluate
 from planner.layout import DENSE_GRID, Layout
+from planner.stages import layers_by_stage
 from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,

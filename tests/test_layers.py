@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("files",),
     ("problem",),
     ("layout",),
+    ("stages", "targets"),
     ("cost", "planfile", "ranks", "ingest"),
     ("advice", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
@@ -71,7 +72,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("accuracy",),
     ),
     "advise": (
-        ("baseline", "contexts", "measured", "operators"),
+        ("baseline", "contexts", "measured", "operators", "expressible"),
         ("accounting", "actions", "ledger"),
         ("explain", "diagnose", "roofline"),
     ),

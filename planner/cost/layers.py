@@ -12,17 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.pipeline import (
-    Reserved,
-    every_stage,
-    first_layer,
-    layers_by_stage,
-    leading_layers,
-    stages,
-)
+from planner.cost.pipeline import every_stage, first_layer, leading_layers, stages
 from planner.layout import Layout, LayoutLike, Numeric
 from planner.problem.model import Model
 from planner.problem.pattern import LETTERS, Block, Blocks
+from planner.stages import Reserved, layers_by_stage
 
 
 @dataclass(frozen=True, slots=True)

