@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from planner.files import Strict, load
+from planner.problem.quantities import Figure, Sourced
 from planner.problem.software import OrderAxis
 
 Setting = str | int | bool
 
 Settings = dict[str, Setting]
 """A target's own names to values; true is a switch."""
+
+
+class Variable(Strict):
+    """An environment variable that a launch sets, the condition by name, and who says so."""
+
+    value: str
+    where: str
+    source: str
 
 
 class Target(Strict):
@@ -39,6 +48,11 @@ class Target(Strict):
     names: dict[str, str] = Field(default_factory=dict)
     codes: dict[str, dict[str, dict[str, Setting]]] = Field(default_factory=dict)
     limits: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+
+    accelerators_per_host: dict[str, Annotated[Figure, Sourced(at_least=1)]] = Field(
+        default_factory=dict
+    )
+    environment: dict[str, Variable] = Field(default_factory=dict)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Values of a key that the target can say, as text."""

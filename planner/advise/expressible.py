@@ -87,7 +87,7 @@ def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Sc
         software = load(to.software[0], "software", Software)
     if orders:
         software = software.replace(orders=dict(orders))
-    changes: dict[str, Any] = {"orders": "framework"} if orders else {}
+    changes: dict[str, Any] = {"orders": "framework"}
     allowed: dict[str, Sequence[Any]] = dict(to.limits)
     allowed |= {key: to.values(key) for key in SEARCHED if key in to.codes}
     for key, values in allowed.items():

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from planner.errors import UnknownNameError, nearest_of
 from planner.export.job import Job
 from planner.export.megatron import export_megatron
+from planner.export.rank_table import export_rank_table
+from planner.export.slurm import export_slurm
+from planner.export.torchrun import export_torchrun
 from planner.planfile import Plan
 
 
@@ -20,6 +23,9 @@ def _plan_file(job: Job) -> dict[str, str]:
 
 EXPORTS: dict[str, Callable[[Job], dict[str, str]]] = {
     "megatron": export_megatron,
+    "slurm": export_slurm,
+    "torchrun": export_torchrun,
+    "rankfile": export_rank_table,
     "json": _plan_file,
 }
 """Target name → what writes it, most used first."""

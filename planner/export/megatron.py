@@ -35,7 +35,7 @@ def export_megatron(job: Job) -> dict[str, str]:
     """
     to = target(NAME)
     order = order_name(job.rank_order, to)
-    reasons = [*megatron_refusals(job), *_order_refusals(job, order)]
+    reasons = [*megatron_refusals(job), *megatron_order_refusals(job, order)]
     if order is None:
         orders = " and ".join("-".join(order_atoms(axes)) for axes in to.orders.values())
         planned = "-".join(order_as_atoms(job.rank_order))
@@ -80,7 +80,7 @@ def megatron_refusals(job: Job) -> list[str]:
     return found
 
 
-def _order_refusals(job: Job, order: str | None) -> list[str]:
+def megatron_order_refusals(job: Job, order: str | None) -> list[str]:
     """With pp inside dp the experts' data-parallel degree must be the others' (parallel_state)."""
     layout = job.layout
     if order != "tp-cp-pp-dp" or layout.pp == 1 or job.scenario.model.moe is None:
@@ -108,12 +108,19 @@ def arguments_file(job: Job, order: str) -> str:
                 "environment.",
             ]
         ),
-        f"{ARRAY}=(",
+        *array(job, order),
+        "",
     ]
+    return "\n".join(lines)
+
+
+def array(job: Job, order: str) -> list[str]:
+    """The lines that set the array."""
+    lines = [f"{ARRAY}=("]
     for title, settings in megatron_settings(job, order).items():
         if settings:
             lines += [f"  # {title}", *(f"  {word}" for word in words(settings))]
-    return "\n".join([*lines, ")", ""])
+    return [*lines, ")"]
 
 
 def words(settings: Mapping[str, object]) -> list[str]:

@@ -31,3 +31,14 @@ if ! done_once megatron-0.19.2; then
     --only-binary=:all: megatron-core==0.19.2
   touch done-megatron-0.19.2
 fi
+
+# Debian trixie's Slurm knows --segment; it runs in a folder of its own
+if ! done_once slurm-24.11; then
+  if command -v mmdebstrap > /dev/null && [[ $(id -u) == 0 ]]; then
+    rm -rf slurm
+    mmdebstrap --quiet --variant=minbase --include=slurmctld,slurm-client trixie slurm
+    touch done-slurm-24.11
+  else
+    echo "without Slurm: it needs root and Debian's mmdebstrap" >&2
+  fi
+fi
