@@ -14,6 +14,7 @@ from planner.export.megatron import export_megatron
 from planner.export.rank_table import export_rank_table
 from planner.export.slurm import export_slurm
 from planner.export.torchrun import export_torchrun
+from planner.export.torchtitan import export_torchtitan, export_torchtitan_toml
 from planner.planfile import Plan
 
 
@@ -23,9 +24,11 @@ def _plan_file(job: Job) -> dict[str, str]:
 
 EXPORTS: dict[str, Callable[[Job], dict[str, str]]] = {
     "megatron": export_megatron,
+    "torchtitan": export_torchtitan,
     "slurm": export_slurm,
     "torchrun": export_torchrun,
     "rankfile": export_rank_table,
+    "torchtitan-toml": export_torchtitan_toml,
     "json": _plan_file,
 }
 """Target name → what writes it, most used first."""

