@@ -16,7 +16,7 @@ from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.software import Software
 from planner.targets import Target, target
 
-SEARCHED = ("zero_stage", "cp_kind", "dispatcher", "recompute")
+SEARCHED = ("zero_stage", "cp_kind", "dispatcher", "recompute", "sp")
 """Keys of a target's codes that are choices of the search."""
 
 TRIED = 12
@@ -91,7 +91,7 @@ def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Sc
     allowed: dict[str, Sequence[Any]] = dict(to.limits)
     allowed |= {key: to.values(key) for key in SEARCHED if key in to.codes}
     for key, values in allowed.items():
-        typed = [int(v) for v in values] if key == "zero_stage" else list(values)
+        typed = [_typed(key, value) for value in values]
         offered = {
             "zero_stage": software.zero_stages, "recompute": software.recompute,
             "dispatcher": software.dispatchers,
@@ -101,6 +101,12 @@ def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Sc
             continue
         changes[key] = tuple(v for v in typed if kept is None or v in kept) or tuple(typed)
     return scenario.replace(software=software, search=scenario.search.replace(**changes))
+
+
+def _typed(key: str, value: Any) -> Any:
+    if key == "sp":
+        return value == "true"
+    return int(value) if key == "zero_stage" else value
 
 
 def _expressed(

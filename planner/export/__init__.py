@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterable
 
 from planner.errors import UnknownNameError, nearest_of
+from planner.export.accelerate import export_accelerate
+from planner.export.deepspeed import export_deepspeed
 from planner.export.job import Job
 from planner.export.megatron import export_megatron
 from planner.export.rank_table import export_rank_table
@@ -25,6 +27,8 @@ def _plan_file(job: Job) -> dict[str, str]:
 EXPORTS: dict[str, Callable[[Job], dict[str, str]]] = {
     "megatron": export_megatron,
     "torchtitan": export_torchtitan,
+    "deepspeed": export_deepspeed,
+    "accelerate": export_accelerate,
     "slurm": export_slurm,
     "torchrun": export_torchrun,
     "rankfile": export_rank_table,

@@ -90,6 +90,32 @@ def refusals(job: Job, target: Target, keys: Iterable[str]) -> list[str]:
     return found
 
 
+def coded_keys(job: Job) -> tuple[str, ...]:
+    """The choices of a layout that mean something for it: a target must have a word for each."""
+    layout = job.layout
+    asked = {
+        "zero_stage": True,
+        "recompute": True,
+        "sp": layout.tp > 1,
+        "cp_kind": layout.cp > 1,
+        "dispatcher": job.scenario.model.moe is not None and layout.ep > 1,
+        "training.precision": True,
+    }
+    return tuple(key for key, means in asked.items() if means)
+
+
+def order_refusals(job: Job, target: Target) -> list[str]:
+    """Why a target cannot place ranks as planned, if so."""
+    if order_name(job.rank_order, target) is not None:
+        return []
+    orders = " and ".join("-".join(order_atoms(axes)) for axes in target.orders.values())
+    return [
+        f"{target.name} cannot place ranks in the order {'-'.join(order_as_atoms(job.rank_order))} "
+        f"(innermost first); expressible: {orders}. Plan with --set search.orders=framework, or "
+        "take the target slurm, which places any order"
+    ]
+
+
 def order_name(order: Order, target: Target) -> str | None:
     """The target's rank order that numbers the ranks as planned, or None."""
     planned = order_as_atoms(order)

@@ -13,18 +13,23 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from planner.errors import ExportError
-from planner.export.job import Job, commented, order_as_atoms, order_name, refusals, stamp
+from planner.export.job import (
+    Job,
+    coded_keys,
+    commented,
+    order_name,
+    order_refusals,
+    refusals,
+    stamp,
+)
 from planner.export.megatron_model import model_refusals, model_settings
 from planner.problem.training import Training
-from planner.ranks import order_atoms
 from planner.stages import chunk_layers, reserved_layers
 from planner.targets import Settings, Target, target
 
 NAME = "megatron"
 FILE_NAME = "megatron-args.sh"
 ARRAY = "MEGATRON_ARGS"
-
-CODED = ("zero_stage", "cp_kind", "dispatcher", "recompute", "training.precision")
 
 
 def export_megatron(job: Job) -> dict[str, str]:
@@ -35,14 +40,11 @@ def export_megatron(job: Job) -> dict[str, str]:
     """
     to = target(NAME)
     order = order_name(job.rank_order, to)
-    reasons = [*megatron_refusals(job), *megatron_order_refusals(job, order)]
-    if order is None:
-        orders = " and ".join("-".join(order_atoms(axes)) for axes in to.orders.values())
-        planned = "-".join(order_as_atoms(job.rank_order))
-        reasons.append(
-            f"Megatron cannot place ranks in the order {planned} (innermost first); expressible: "
-            f"{orders}; the target slurm places any order"
-        )
+    reasons = [
+        *megatron_refusals(job),
+        *megatron_order_refusals(job, order),
+        *order_refusals(job, to),
+    ]
     if reasons or order is None:
         raise ExportError(*reasons)
     return {FILE_NAME: arguments_file(job, order)}
@@ -51,7 +53,7 @@ def export_megatron(job: Job) -> dict[str, str]:
 def megatron_refusals(job: Job) -> list[str]:
     """Why Megatron cannot express a job, whatever the order of its ranks."""
     layout, model, to = job.layout, job.scenario.model, target(NAME)
-    found = refusals(job, to, CODED) + model_refusals(model)
+    found = refusals(job, to, coded_keys(job)) + model_refusals(model)
     if job.overlaps("tp") and layout.tp > 1 and not layout.sp:
         found.append(
             "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "

@@ -65,7 +65,7 @@ def framework(job: Job) -> tuple[RankMap, list[str], str]:
             raise ExportError(*reasons)
         return rank_map(job), torchtitan_array(job), f' "${{{TITAN_ARRAY}[@]}}"'
     if not _taken_by(job, "megatron"):
-        return rank_map(job), [], ""
+        return rank_map(job), ["# NOT SET: the software's own settings; export them too"], ""
     if reasons := megatron_refusals(job):
         raise ExportError(*reasons)
     usable = [name for name in target("megatron").orders if not megatron_order_refusals(job, name)]

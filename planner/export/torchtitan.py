@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import ExportError
-from planner.export.job import Job, commented, order_as_atoms, order_name, refusals, stamp
-from planner.ranks import order_atoms
+from planner.export.job import Job, coded_keys, commented, order_refusals, refusals, stamp
 from planner.stages import chunk_layers, reserved_layers
 from planner.targets import Settings, Target, target
 
@@ -27,8 +26,6 @@ KEYS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate",
     "training.global_batch_size", "training.sequence_length",
 )  # fmt: skip
-CODED = ("zero_stage", "cp_kind", "dispatcher", "recompute", "training.cuda_graphs")
-
 SUBCOMMAND = "activation-checkpoint"
 """Chosen as a word of its own, after all flags."""
 
@@ -105,11 +102,13 @@ def _toml(value: object) -> str:
 def torchtitan_refusals(job: Job, to: Target) -> list[str]:
     """Why torchtitan cannot express a job, whatever the order of its ranks."""
     layout, training = job.layout, job.scenario.training
-    found = refusals(job, to, (*CODED, *(("sp",) if layout.tp > 1 else ())))
+    keys = [*coded_keys(job), "training.cuda_graphs"]
+    named = "training.precision" in to.codes
+    if not named:
+        keys.remove("training.precision")
+    found = refusals(job, to, keys)
     name, precision = job.scenario.model.name, training.precision
-    if "training.precision" in to.codes:
-        found += refusals(job, to, ("training.precision",))[len(refusals(job, to, ())) :]
-    elif precision != "bf16" and f"{name} {precision}" not in to.codes["registry"]:
+    if not named and precision != "bf16" and f"{name} {precision}" not in to.codes["registry"]:
         found.append(
             f"{to.version} has no {name} in precision {precision}; expressible: bf16, and "
             f"{', '.join(known for known in to.codes['registry'] if not known.endswith('bf16'))}"
@@ -131,14 +130,7 @@ def torchtitan_refusals(job: Job, to: Target) -> list[str]:
 
 
 def _require(job: Job, to: Target) -> None:
-    reasons = torchtitan_refusals(job, to)
-    if order_name(job.rank_order, to) is None:
-        orders = " and ".join("-".join(order_atoms(axes)) for axes in to.orders.values())
-        reasons.append(
-            f"torchtitan cannot place ranks in the order "
-            f"{'-'.join(order_as_atoms(job.rank_order))} (innermost first); expressible: {orders}; "
-            "the target slurm places any order"
-        )
+    reasons = torchtitan_refusals(job, to) + order_refusals(job, to)
     if reasons:
         raise ExportError(*reasons)
 

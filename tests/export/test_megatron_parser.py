@@ -53,7 +53,7 @@ def asked(plan, rank_step=7):
 def answered():
     """(plan, job, answer) of random legal plans; the refused ones with their reasons."""
     plans, refused = [], Counter()
-    for plan in random_plans(CHOICES, "megatron-core", 3 * COUNT, seed=6):
+    for plan in random_plans(CHOICES, "megatron-core", 3 * COUNT, seed=6, target_name="megatron"):
         if len(plans) == COUNT:
             break
         try:

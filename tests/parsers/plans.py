@@ -7,9 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
+
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.layout import CP_KINDS, EXPERT_GRID, OVERLAPS, Layout, LayoutTable, atom_degree
+from planner.layout import (
+    CP_KINDS,
+    EXPERT_GRID,
+    OVERLAPS,
+    RECOMPUTE,
+    Layout,
+    LayoutTable,
+    atom_degree,
+)  # fmt: skip
 from planner.planfile import Plan
 from planner.problem.scenario import (
     Scenario,
@@ -20,6 +30,7 @@ from planner.problem.scenario import (
 from planner.ranks import order_atoms
 from planner.search.enumerate import layouts
 from planner.search.legality import check
+from planner.targets import target
 
 Choice = tuple[str, int, int, str]
 """Model, accelerators, global batch, precision."""
@@ -41,13 +52,30 @@ def scenario(model: str, accelerators: int, batch: int, precision: str, software
 
 
 @cache
-def table(given: Choice, software: str) -> tuple[CostContext, LayoutTable]:
+def table(
+    given: Choice, software: str, target_name: str | None = None
+) -> tuple[CostContext, LayoutTable]:
+    """Legal layouts of a job; of a target, those whose values its table has words for."""
     ctx = CostContext.of(scenario(*given, software))
-    return ctx, layouts(ctx, scenario(*given, software).search, prune=False)[0]
+    rows, _ = layouts(ctx, scenario(*given, software).search, prune=False)
+    if target_name is None:
+        return ctx, rows
+    to = target(target_name)
+    kept = np.ones(len(rows), dtype=bool)
+    for key, allowed in to.limits.items():
+        kept &= np.isin(getattr(rows, key), allowed)
+    kept &= np.isin(rows.zero_stage, [int(value) for value in to.codes["zero_stage"]])
+    named = [RECOMPUTE.index(value) for value in to.codes["recompute"]]
+    return ctx, rows.take(kept & np.isin(rows.recompute_index, named))
 
 
 def random_plans(
-    choices: Sequence[Choice], software: str, count: int, seed: int, vary_overlap: bool = True
+    choices: Sequence[Choice],
+    software: str,
+    count: int,
+    seed: int,
+    vary_overlap: bool = True,
+    target_name: str | None = None,
 ) -> Iterator[Plan]:
     """Plans of legal layouts, drawn over the choices in turn, each in one of the software's orders.
 
@@ -56,7 +84,7 @@ def random_plans(
     draw = random.Random(seed)
     for number in range(count):
         given = choices[number % len(choices)]
-        ctx, rows = table(given, software)
+        ctx, rows = table(given, software, target_name)
         layout = rows.row(draw.randrange(len(rows)))
         if vary_overlap:
             layout = _varied(ctx, layout, draw)
