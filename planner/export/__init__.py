@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from planner.errors import UnknownNameError, nearest_of
 from planner.export.accelerate import export_accelerate
+from planner.export.bridge import export_bridge
 from planner.export.deepspeed import export_deepspeed
 from planner.export.job import Job
 from planner.export.megatron import export_megatron
@@ -26,6 +27,7 @@ def _plan_file(job: Job) -> dict[str, str]:
 
 EXPORTS: dict[str, Callable[[Job], dict[str, str]]] = {
     "megatron": export_megatron,
+    "megatron-bridge": export_bridge,
     "torchtitan": export_torchtitan,
     "deepspeed": export_deepspeed,
     "accelerate": export_accelerate,

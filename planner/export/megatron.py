@@ -51,9 +51,14 @@ def export_megatron(job: Job) -> dict[str, str]:
 
 
 def megatron_refusals(job: Job) -> list[str]:
-    """Why Megatron cannot express a job, whatever the order of its ranks."""
-    layout, model, to = job.layout, job.scenario.model, target(NAME)
-    found = refusals(job, to, coded_keys(job)) + model_refusals(model)
+    """Why Megatron-LM cannot express a job, whatever the order of its ranks."""
+    found = refusals(job, target(NAME), coded_keys(job)) + model_refusals(job.scenario.model)
+    return found + core_refusals(job)
+
+
+def core_refusals(job: Job) -> list[str]:
+    """Why Megatron-Core cannot run a layout, whatever launches it."""
+    layout, model, found = job.layout, job.scenario.model, []
     if job.overlaps("tp") and layout.tp > 1 and not layout.sp:
         found.append(
             "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "
@@ -64,7 +69,7 @@ def megatron_refusals(job: Job) -> list[str]:
             "Megatron interleaves 2 stages only with overlapped sends; expressible: overlap "
             "with pp, more stages, or vp=1"
         )
-    if _chunks(job) is None:
+    if chunks_of(job) is None:
         found.append(
             f"stage_layers {'+'.join(map(str, layout.stage_layers or ()))} does not say how a "
             f"stage's layers fall into {layout.vp} virtual stages; expressible: multiples of "
@@ -165,14 +170,15 @@ def _layout(job: Job, to: Target) -> Settings:
     return found
 
 
-def _chunks(job: Job) -> list[int] | None:
+def chunks_of(job: Job) -> list[int] | None:
+    """Layers of every chunk in model order; None where the plan does not say."""
     model, software = job.scenario.model, job.scenario.software
     return chunk_layers(model.num_layers, job.layout, reserved_layers(software, model))
 
 
 def _stages(job: Job) -> Settings:
     """How layers are split over stages and virtual stages; nothing for an even 1F1B pipeline."""
-    chunks, predictions = _chunks(job), job.scenario.model.mtp_layers
+    chunks, predictions = chunks_of(job), job.scenario.model.mtp_layers
     assert chunks is not None
     if len(set(chunks)) > 1 or predictions:
         return {"--pipeline-model-parallel-layout": pipeline_layout(chunks, predictions)}
