@@ -52,12 +52,15 @@ def test_every_one_is_refused_by_its_rule():
     assert len(found) >= 50 and len({rule for *_, rule in found}) >= 12
 
 
-ENFORCED = {"tp-divides-heads", "ep-divides-experts", "etp-divides-expert-ffn"}
-"""Rules of ours that Megatron's own parser and group construction enforce too."""
+LETS_THROUGH = {
+    "batch-divides", "world-size",  # dp and micro-batches are no flags: it derives its own
+    "chunks-have-layers", "sp-needs-tp", "vp-needs-pp",
+}  # fmt: skip
+"""Rules of ours that Megatron's parser and group construction do not enforce."""
 
 
 @pytest.mark.parsers
-def test_megatron_lets_through_what_we_refuse_and_enforces_what_it_says():
+def test_megatron_s_parser_lets_some_through_and_no_others():
     jobs, rules = [], []
     for given, layout, rule in illegal():
         job = Job.of(plan_of(given, layout, ("tp", "cp", "dp", "pp")))
@@ -71,7 +74,7 @@ def test_megatron_lets_through_what_we_refuse_and_enforces_what_it_says():
     answers = ask("megatron_driver.py", "megatron", jobs)
     passed = Counter(r for r, answer in zip(rules, answers, strict=True) if "error" not in answer)
     assert len(jobs) >= 50
-    assert set(passed) & ENFORCED == set()
+    assert set(passed) <= LETS_THROUGH
     assert sum(passed.values()) >= 1
 
 
