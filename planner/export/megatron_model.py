@@ -19,12 +19,6 @@ def model_refusals(model: Model) -> list[str]:
     found = []
     if model.sliding_window:
         found.append(f"model {model.name}: windowed attention is not exported yet")
-    if model.layer_pattern or (model.moe and model.moe.latent_size):
-        found.append(
-            f"model {model.name}: layer patterns and experts on a latent are not exported: their "
-            "flags changed between releases, and those of this one are not confirmed; "
-            "expressible: models without layer_pattern and moe.latent_size"
-        )
     if model.moe is not None and model.moe.num_dense_layers and model.moe.layer_period > 1:
         found.append(
             "dense layers both before and between those with experts are not exported; "
