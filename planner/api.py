@@ -17,6 +17,7 @@ from planner import files
 from planner.advice import Diagnosis, Explanation
 from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
+from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.advise.timeline import timeline
@@ -34,7 +35,7 @@ from planner.evidence.published import PUBLISHED_RUNS
 from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.software_file import profile_yaml
 from planner.evidence.sweeps import PUBLISHED
-from planner.export import TARGETS, export_plan
+from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
 from planner.measuring import (
@@ -59,6 +60,7 @@ from planner.problem.scenario import (
 from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
+from planner.targets import Target, target
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
@@ -224,6 +226,11 @@ def names(kind: Kind) -> list[str]:
     return files.names(kind)
 
 
+def targets() -> list[Target]:
+    """The launch targets, most used first."""
+    return [target(name) for name in EXPORTS]
+
+
 def schema(kind: str) -> dict[str, Any]:
     """JSON Schema of a file kind, for editors.
 
@@ -238,7 +245,6 @@ def schema(kind: str) -> dict[str, Any]:
 __all__ = [
     "PUBLISHED",
     "PUBLISHED_RUNS",
-    "TARGETS",
     "Accuracy",
     "Calibration",
     "CollectivesValidation",
@@ -275,6 +281,7 @@ __all__ = [
     "roofline",
     "scenario_of",
     "schema",
+    "targets",
     "timeline",
     "validate_collectives",
     "validate_kernels",

@@ -124,6 +124,13 @@ class UnsupportedError(PlannerError):
 
 
 class ExportError(PlannerError):
-    """A target cannot express the plan."""
+    """A target cannot express the plan, for each of `reasons`."""
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__(*reasons)
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return one_paragraph("; ".join(self.reasons))

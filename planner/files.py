@@ -17,7 +17,7 @@ from planner.complaints import Described, describe, inner, input_error, marks_of
 from planner.documents import MAX_BYTES, Node, from_plain, read_text, show
 from planner.errors import InputError, UnknownNameError, nearest_of
 
-Kind = Literal["accelerator", "fabric", "topology", "model", "software", "scenario"]
+Kind = Literal["accelerator", "fabric", "topology", "model", "software", "scenario", "target"]
 
 FOLDERS: dict[Kind, str] = {
     "accelerator": "topologies/accelerators",
@@ -26,6 +26,7 @@ FOLDERS: dict[Kind, str] = {
     "model": "models",
     "software": "software",
     "scenario": "scenarios",
+    "target": "targets",
 }
 _SUFFIXES = (".yaml", ".yml", ".json")
 

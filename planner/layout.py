@@ -7,7 +7,7 @@ Both classes carry the same attribute names, so one cost formula serves numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -221,6 +221,15 @@ class Layout:
             "overlap": self.overlap,
             "offload": self.offload,
         }  # fmt: skip
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Layout:
+        """The layout of such values; derived keys are left aside."""
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        given = {name: value for name, value in known.items() if value is not None}
+        if "stage_layers" in given:
+            given["stage_layers"] = tuple(given["stage_layers"])
+        return cls(**given)
 
     def label(self) -> str:
         """The layout in one short line, without degrees of 1."""

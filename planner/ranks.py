@@ -108,11 +108,12 @@ def order_splits(
     Experts live where the dense grid puts their ranks, also where the two grids do not nest.
     """
     sizes = np.cumprod(np.asarray(widths, dtype=np.int64)).tolist()
+    return {name: _worst(groups, sizes) for name, groups in framework_groups(layout, axes).items()}
+
+
+def framework_groups(layout: Layout, axes: Sequence[str]) -> Mapping[str, Ranks]:
+    """Ranks of every group under a framework's order, each (number of groups, group size)."""
     dense = atom_coordinates(framework_order(layout, axes))
-    found = {
-        name: _worst(_grouped(dense, atoms), sizes) for name, atoms in DENSE_GRID.groups.items()
-    }
+    found = {name: _grouped(dense, atoms) for name, atoms in DENSE_GRID.groups.items()}
     experts = expert_coordinates(dense, layout.etp, layout.ep)
-    for name in ("etp", "ep", "edp"):
-        found[name] = _worst(_grouped(experts, (name,)), sizes)
-    return found
+    return found | {name: _grouped(experts, (name,)) for name in ("etp", "ep", "edp")}

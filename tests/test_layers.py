@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("problem",),
     ("grids",),
     ("layout",),
-    ("schedules",),
+    ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
     ("advice", "roofs", "bars"),
@@ -81,7 +81,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("accuracy",),
     ),
     "advise": (
-        ("baseline", "contexts", "measured", "operators"),
+        ("baseline", "contexts", "measured", "operators", "expressible"),
         ("accounting", "actions", "ledger", "timeline"),
         ("explain", "diagnose", "roofline"),
     ),

@@ -97,3 +97,20 @@ def test_a_layout_that_does_not_fit_is_not_exported() -> None:
     assert plan.status == "infeasible"
     with pytest.raises(ExportError, match="does not fit"):
         api.export_plan(plan, "megatron")
+
+
+@pytest.mark.parametrize(
+    "name", ["llama3-8b-h100x8", "llama3-8b-torchtitan-h100x64", "mixtral-8x7b-h100x64"]
+)
+def test_an_exported_plan_file_loads_back_to_the_same_score(name: str, tmp_path: Path) -> None:
+    plan = api.plan(api.load_scenario(name), top_k=1)
+    (text,) = api.export_plan(plan, "json").values()
+    (tmp_path / "plan.json").write_text(text)
+    loaded = api.read_plan(tmp_path)
+    assert loaded.layout == plan.layout and loaded.rank_order == plan.rank_order
+    assert loaded.layout is not None and loaded.memory is not None and plan.memory is not None
+    again = api.evaluate(api.scenario_of(loaded), loaded.layout)
+    assert again.step_seconds == pytest.approx(loaded.step_seconds, rel=1e-12)
+    assert again.memory is not None
+    assert again.memory.peak_bytes == pytest.approx(loaded.memory.peak_bytes, rel=1e-12)
+    assert again.inputs_sha256 == plan.inputs_sha256

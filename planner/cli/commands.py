@@ -230,9 +230,12 @@ def list_(kind: str, as_json: bool) -> None:
 
 
 def _targets() -> list[dict[str, Any]]:
-    from planner.api import TARGETS
+    from planner import api
 
-    return [{"name": name, "facts": text} for name, text in TARGETS.items()]
+    return [
+        {"name": to.name, "version": to.version, "tier": str(to.tier), "writes": to.description}
+        for to in api.targets()
+    ]
 
 
 @main.command()
@@ -262,9 +265,13 @@ def calibrate() -> None:
 @click.argument("plan_path", metavar="PLAN")
 @click.option("--target", required=True, metavar="NAME", help="See `planner list targets`.")
 @options.out(required=True, text="Write the target's files here.")
-def export(plan_path: str, target: str, out: str) -> None:
-    """Write a plan as launch arguments of a training framework."""
+@click.option("--resolve", is_flag=True, help="Write the best plan that the target can express.")
+def export(plan_path: str, target: str, out: str, resolve: bool) -> None:
+    """Write a plan as launch files of a training framework or scheduler.
+
+    A plan that the target cannot express is refused (exit code 1), with the best one it can.
+    """
     from planner import api
     from planner.cli.output import write
 
-    write(out, api.export_plan(api.read_plan(plan_path), target))
+    write(out, api.export_plan(api.read_plan(plan_path), target, resolve))

@@ -10,11 +10,12 @@ from planner.cost.context import CostContext
 from planner.cost.folds import Held, Way, way_of
 from planner.cost.layers import layers_of_kinds
 from planner.cost.passes import end_passes, layer_passes
-from planner.cost.pipeline import BOTH_WAYS, Passes, default_stage_layers, overlapped_share
+from planner.cost.pipeline import BOTH_WAYS, Passes, overlapped_share
 from planner.cost.step import layer_costs, shape_costs
 from planner.cost.traffic import Splits, channel_costs
 from planner.layout import Layout, Numeric
 from planner.schedules import Pipeline
+from planner.stages import default_stage_layers
 from planner.timeline import ChunkPasses
 
 

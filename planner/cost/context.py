@@ -29,6 +29,7 @@ from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Tier, Topology
 from planner.problem.training import Training
+from planner.stages import reserved_layers
 
 Array = NDArray[np.float64]
 
@@ -142,14 +143,8 @@ class CostContext:
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides, as layers: see `planner.cost.pipeline`.
-
-        Nothing that counts where a layer pattern is split evenly.
-        """
-        if self.model.layer_pattern is not None:
-            return 0, 0
-        first, last = self.software.layers_at_ends
-        return first, last + self.model.num_reserved_layers
+        """What the first and last stage hold besides, as layers: see `planner.stages`."""
+        return reserved_layers(self.software, self.model)
 
     @property
     def query_size(self) -> int:

@@ -13,18 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.cost.pipeline import (
-    DIRECTIONS,
-    NONE,
-    Cut,
-    Reserved,
-    default_stage_layers,
-    stage_classes,
-    stages,
-    zero_bubble_in_flight,
-)
+from planner.cost.pipeline import DIRECTIONS, stage_classes, stages, zero_bubble_in_flight
 from planner.cost.pipeline import microbatches_in_flight as in_flight_1f1b
 from planner.layout import SCHEDULES, V_SHAPED, Layout, LayoutLike, Numeric
+from planner.stages import NONE, Cut, Reserved, default_stage_layers
 
 _V = np.isin(SCHEDULES, V_SHAPED)
 _FOLDED = _V | np.isin(SCHEDULES, ["dualpipe"])

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.folds import Held, held, layers_by_rank, rank_stages
-from planner.cost.pipeline import Reserved, every_stage, first_layer, leading_layers
+from planner.cost.pipeline import every_stage, first_layer, leading_layers
 from planner.layout import Layout, LayoutLike, Numeric
 from planner.problem.model import Model
 from planner.problem.pattern import LETTERS, Block, Blocks
+from planner.stages import Reserved
 
 
 @dataclass(frozen=True, slots=True)

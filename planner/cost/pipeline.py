@@ -1,39 +1,18 @@
-"""Stages of a pipeline: how layers are split, what is in flight, how long it idles.
+"""Stages of a pipeline: which count, what is in flight, how long it idles.
 
-Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, i+pp, i+2·pp, …
-The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
-the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
-counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
-
-Of the folded schedules (`planner.cost.folds`) a rank holds two stages of the way that micro-batches
-take. The closed forms here equal the schedules played out (`planner.timeline`).
+How layers are split over stages is said in `planner.stages`. Of the folded schedules
+(`planner.cost.folds`) a rank holds two stages of the way that micro-batches take. The closed forms
+here equal the schedules played out (`planner.timeline`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from planner.layout import SCHEDULES, LayoutLike, Numeric
-
-
-class Cut(Protocol):
-    """What says how layers are cut into chunks: a layout, or its way unfolded."""
-
-    @property
-    def pp(self) -> Numeric: ...
-    @property
-    def vp(self) -> Numeric: ...
-    @property
-    def stage_layers(self) -> tuple[int, ...] | None: ...
-
-
-Reserved = tuple[int, int]
-"""What the first and the last stage hold besides the model's layers, counted as layers."""
-
-NONE: Reserved = (0, 0)
+from planner.stages import NONE, Cut, Reserved, default_stage_layers, first_extra, placed_layers
 
 
 def stage_classes(
@@ -50,8 +29,8 @@ def stage_classes(
     first `leading` layers are of a lighter kind, the stages that hold them and the first without.
     Returns stage numbers, shape (3, …) or more.
     """
-    placed = _placed(num_layers, layout, reserved)
-    first_chunk = _first_extra(placed, layout)
+    placed = placed_layers(num_layers, layout, reserved)
+    first_chunk = first_extra(placed, layout)
     last = layout.pp - 1 + 0 * first_chunk
     with_most = first_chunk % layout.pp
     if latest:
@@ -108,33 +87,6 @@ def first_layer(num_layers: int, layout: Cut, stage: Numeric) -> Numeric:
     return base * stage + np.clip(stage - (layout.pp - extra) // 2, 0, extra)
 
 
-def default_stage_layers(
-    num_layers: int, layout: Cut, stage: Numeric, reserved: Reserved = NONE
-) -> Numeric:
-    """Layers of `stage` under the default split; shapes broadcast."""
-    chunks = layout.pp * layout.vp
-    placed = _placed(num_layers, layout, reserved)
-    base = placed // chunks
-    start = _first_extra(placed, layout)
-    end = start + (placed - base * chunks)
-    # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
-    extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
-    layers = base * layout.vp + extra
-    if reserved == NONE:
-        return layers
-    first, last = reserved
-    kept = placed > num_layers
-    return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
-
-
-def _placed(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
-    """Layers to split evenly: with the reserved ones where chunks hold more than those."""
-    if reserved == NONE:
-        return num_layers
-    chunks, every = layout.pp * layout.vp, sum(reserved)
-    return num_layers + every * ((num_layers + every) // chunks > max(reserved))
-
-
 def leading_layers(
     num_leading: int,
     num_layers: int,
@@ -151,9 +103,9 @@ def leading_layers(
         before = np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])
         start = before[np.asarray(stage)]
         return np.clip(num_leading - start, 0, layers)
-    placed = _placed(num_layers, layout, reserved)
+    placed = placed_layers(num_layers, layout, reserved)
     chunks = layout.pp * layout.vp
-    base, first = placed // chunks, _first_extra(placed, layout)
+    base, first = placed // chunks, first_extra(placed, layout)
     extra = placed - base * chunks
     held: Numeric = 0
     for turn in range(num_leading):  # no chunk is empty: more turns hold none
@@ -165,11 +117,6 @@ def leading_layers(
             start, size = np.maximum(start - ahead, 0), size - ahead * (chunk == 0)
         held = held + np.clip(num_leading - start, 0, size) * (turn < layout.vp)
     return np.minimum(held, layers)
-
-
-def _first_extra(num_layers: Numeric, layout: Cut) -> Numeric:
-    chunks = layout.pp * layout.vp
-    return np.asarray((chunks - num_layers % chunks) // 2)
 
 
 def microbatches_in_flight(layout: LayoutLike, stage: Numeric) -> Numeric:

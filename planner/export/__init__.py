@@ -6,45 +6,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from planner.errors import ExportError, UnknownNameError, nearest_of
+from planner.errors import UnknownNameError, nearest_of
+from planner.export.accelerate import export_accelerate
+from planner.export.bridge import export_bridge
+from planner.export.deepspeed import export_deepspeed
+from planner.export.job import Job
 from planner.export.megatron import export_megatron
+from planner.export.rank_table import export_rank_table
+from planner.export.slurm import export_slurm
+from planner.export.torchrun import export_torchrun
+from planner.export.torchtitan import export_torchtitan, export_torchtitan_toml
 from planner.planfile import Plan
 
-TARGETS = {
-    "json": "the plan file itself, plan.json",
-    "megatron": "arguments of Megatron-LM (megatron-core 0.19.2) as a bash array",
-}
-"""Target name to what it writes."""
+
+def _plan_file(job: Job) -> dict[str, str]:
+    return {"plan.json": json.dumps(job.plan.to_document(), indent=2, allow_nan=False) + "\n"}
 
 
-def _plan_file(plan: Plan) -> dict[str, str]:
-    return {"plan.json": json.dumps(plan.to_document(), indent=2, allow_nan=False) + "\n"}
-
-
-EXPORTS: dict[str, Callable[[Plan], dict[str, str]]] = {
-    "json": _plan_file,
+EXPORTS: dict[str, Callable[[Job], dict[str, str]]] = {
     "megatron": export_megatron,
+    "megatron-bridge": export_bridge,
+    "torchtitan": export_torchtitan,
+    "deepspeed": export_deepspeed,
+    "accelerate": export_accelerate,
+    "slurm": export_slurm,
+    "torchrun": export_torchrun,
+    "rankfile": export_rank_table,
+    "torchtitan-toml": export_torchtitan_toml,
+    "json": _plan_file,
 }
+"""Target name → what writes it, most used first."""
 
 
-def export_plan(plan: Plan, target: str) -> dict[str, str]:
-    """Files of a target, name to text.
+def export_plan(plan: Plan, target: str, notes: Iterable[str] = ()) -> dict[str, str]:
+    """Files of a target, name to text; `notes` are said in their heads.
 
     Raises:
         UnknownNameError: there is no such target.
         ExportError: the target cannot express the plan.
     """
-    if target not in TARGETS:
+    if target not in EXPORTS:
         raise UnknownNameError(
             f"unknown target '{target}'", key="--target", value=target,
-            allowed=", ".join(TARGETS), nearest=nearest_of(target, TARGETS),
+            allowed=", ".join(EXPORTS), nearest=nearest_of(target, EXPORTS),
         )  # fmt: skip
-    if plan.layout is None:
-        raise ExportError("there is no layout to export: the plan holds only why none was found")
-    if plan.memory is not None and plan.memory.verdict == "no":
-        raise ExportError(
-            "the layout does not fit in memory: nothing is written; evaluate or plan one that does"
-        )
-    return EXPORTS[target](plan)
+    return EXPORTS[target](Job.of(plan, notes))

@@ -3,254 +3,196 @@
     source megatron-args.sh
     torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" <data, tokenizer, learning rate>
 
-Flags are those of megatron-core 0.19.2, megatron/training/arguments.py. What Megatron cannot
-express is refused, never approximated.
+What Megatron cannot express is refused, never approximated.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
-from planner import __version__
 from planner.errors import ExportError
-from planner.export.megatron_experts import expert_layout_flags, expert_model_flags
-from planner.grids import EXPERT_GRID
-from planner.planfile import Plan
-from planner.problem.model import Model
-from planner.problem.scenario import Scenario, scenario_from_document
-from planner.problem.software import Software
+from planner.export.job import (
+    Job,
+    coded_keys,
+    commented,
+    order_name,
+    order_refusals,
+    refusals,
+    stamp,
+)
+from planner.export.megatron_model import model_refusals, model_settings
 from planner.problem.training import Training
-from planner.ranks import order_atoms
+from planner.stages import chunk_layers, reserved_layers
+from planner.targets import Settings, Target, target
 
-TARGET_VERSION = "megatron-core 0.19.2"
+NAME = "megatron"
 FILE_NAME = "megatron-args.sh"
 ARRAY = "MEGATRON_ARGS"
 
-ORDERS = {
-    (): ("tp", "cp", "dp_shard", "dp_replicate", "pp"),
-    ("--use-tp-pp-dp-mapping",): ("tp", "cp", "pp", "dp_shard", "dp_replicate"),
-}
-"""Flags to the rank order they give, innermost first (megatron/training/initialize.py)."""
 
-PRECISION_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "bf16": ("--bf16",),
-    "fp16": ("--fp16",),
-    "fp8": ("--bf16", "--fp8-format hybrid", "--fp8-recipe delayed"),
-    "mxfp8": ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
-    "fp8-blockwise": ("--bf16", "--fp8-format e4m3", "--fp8-recipe blockwise"),
-    "nvfp4": ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
-}
-
-RECOMPUTE_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "none": (),
-    "selective": ("--recompute-granularity selective", "--recompute-modules core_attn"),
-    "mla_up_proj": ("--recompute-granularity selective", "--recompute-modules mla_up_proj"),
-    "act": ("--recompute-granularity selective", "--recompute-modules moe_act"),
-    "act_norm": (
-        "--recompute-granularity selective", "--recompute-modules moe_act", "layernorm",
-    ),
-    "moe": ("--recompute-granularity selective", "--recompute-modules moe"),
-    "full": (
-        "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1",
-    ),
-}  # fmt: skip
-
-CP_COMM_TYPES = {
-    "ring": "p2p", "all_gather": "all_gather", "a2a": "a2a", "hierarchical": "a2a+p2p",
-}  # fmt: skip
-
-
-def export_megatron(plan: Plan) -> dict[str, str]:
+def export_megatron(job: Job) -> dict[str, str]:
     """The arguments file, by its name.
 
     Raises:
-        ExportError: there is no layout, or Megatron cannot express it.
+        ExportError: Megatron cannot express the plan.
     """
-    if plan.layout is None or plan.rank_order is None:
-        raise ExportError(f"the plan holds no layout (status {plan.status}): nothing to export")
-    if plan.layout["schedule"] not in ("1f1b", "interleaved"):
-        raise ExportError(
-            f"Megatron-LM has no pipeline schedule {plan.layout['schedule']}; expressible: 1f1b, "
-            "or interleaved with vp > 1"
-        )
-    scenario = scenario_from_document(plan.inputs, "plan")
-    sections = {
-        "model": _model(scenario.model, scenario.training),
-        "batch and precision": _batch(plan.layout, scenario.training),
-        "layout": _layout(plan.layout, scenario.model),
-        "experts": expert_layout_flags(plan.layout, scenario.model),
-        "rank order": _order(plan.rank_order),
-        "data parallelism": [
-            *_data_parallelism(plan.layout),
-            *_states(scenario.training, scenario.software),
-        ],
-        "recompute": _recompute(plan.layout["recompute"], scenario.model),
-        "offload": _offload(plan.layout.get("offload", "none"), scenario),
-    }
-    lines = [*_head(plan, scenario), f"{ARRAY}=("]
-    for title, flags in sections.items():
-        if flags:
-            lines += [f"  # {title}", *(f"  {_quoted(flag)}" for flag in flags)]
-    return {FILE_NAME: "\n".join([*lines, ")", ""])}
-
-
-def _quoted(flag: str) -> str:
-    """A flag and its value, each safe as one word of bash."""
-    name, _, value = flag.partition(" ")
-    return f"{name} {shlex.quote(value)}" if value else name
-
-
-def _head(plan: Plan, scenario: Scenario) -> list[str]:
-    """Comment lines: what the file is for; text of the user's files stays on its line."""
-    accelerator, fill = scenario.topology.accelerator, plan.fill or {}
-    inner = scenario.topology.tiers[0].name
-    return [
-        "# shellcheck shell=bash disable=SC2034",
-        f"# Arguments of Megatron-LM ({TARGET_VERSION}), written by planner {__version__}.",
-        f"# inputs_sha256: {_line(plan.inputs_sha256)}",
-        f"# {_line(scenario.model.name)} on {scenario.num_accelerators} x "
-        f"{_line(accelerator.name)} of {_line(scenario.topology.name)}, "
-        f"{fill.get(inner, scenario.topology.tiers[0].width)} ranks in each {_line(inner)} domain, "
-        "domains in order.",
-        f'# Use: source {FILE_NAME}; torchrun ... pretrain_gpt.py "${{{ARRAY}[@]}}" ...',
-        "# Not set here: data, tokenizer, learning rate, checkpoints. On parts before Blackwell,",
-        "# tensor and context parallelism need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.",
+    to = target(NAME)
+    order = order_name(job.rank_order, to)
+    reasons = [
+        *megatron_refusals(job),
+        *megatron_order_refusals(job, order),
+        *order_refusals(job, to),
     ]
+    if reasons or order is None:
+        raise ExportError(*reasons)
+    return {FILE_NAME: arguments_file(job, order)}
 
 
-def _line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def megatron_refusals(job: Job) -> list[str]:
+    """Why Megatron-LM cannot express a job, whatever the order of its ranks."""
+    found = refusals(job, target(NAME), coded_keys(job)) + model_refusals(job.scenario.model)
+    return found + core_refusals(job)
 
 
-# ---------------------------------------------------------------- the job
-
-
-def _model(model: Model, training: Training) -> list[str]:
-    if training.document_length < training.sequence_length:
-        raise ExportError(
-            "pretrain_gpt.py attends to whole sequences; expressible: training without "
-            "mean_document_length"
-        )
-    if model.sliding_window:
-        raise ExportError(f"model {model.name}: windowed attention is not exported yet")
+def core_refusals(job: Job) -> list[str]:
+    """Why Megatron-Core cannot run a layout, whatever launches it."""
+    layout, model, found = job.layout, job.scenario.model, []
     if model.layer_pattern or (model.moe and model.moe.latent_size):
-        raise ExportError(
+        found.append(
             f"model {model.name}: layer patterns and experts on a latent are not exported: their "
-            f"flags changed between releases, and those of {TARGET_VERSION} are not confirmed; "
+            "flags changed between releases, and those of this one are not confirmed; "
             "expressible: models without layer_pattern and moe.latent_size"
         )
-    flags = [
-        f"--num-layers {model.num_layers}",
-        f"--hidden-size {model.hidden_size}",
-        f"--ffn-hidden-size {model.ffn_hidden_size}",
-        f"--num-attention-heads {model.num_attention_heads}",
-        f"--kv-channels {model.head_dim}",
-    ]
-    if model.num_key_value_heads != model.num_attention_heads:
-        flags += ["--group-query-attention", f"--num-query-groups {model.num_key_value_heads}"]
-    positions = max(training.sequence_length, model.num_position_embeddings)
-    learned = model.num_position_embeddings > 0
-    dropout = "0.1" if model.dropout else "0.0"
-    flags += [
-        f"--seq-length {training.sequence_length}",
-        f"--max-position-embeddings {positions}",
-        f"--position-embedding-type {'learned_absolute' if learned else 'rope'}",
-        f"--vocab-size {model.vocab_size}",
-        f"--normalization {'RMSNorm' if model.norm == 'rmsnorm' else 'LayerNorm'}",
-        f"--attention-dropout {dropout}",
-        f"--hidden-dropout {dropout}",
-    ]
-    switches = {
-        "--swiglu": model.gated_mlp,
-        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
-        "--disable-bias-linear": not model.linear_bias,
-    }
-    return flags + [flag for flag, on in switches.items() if on] + expert_model_flags(model)
-
-
-def _batch(layout: Mapping[str, Any], training: Training) -> list[str]:
-    if training.precision not in PRECISION_FLAGS:
-        raise ExportError(
-            f"precision {training.precision} is not expressible in Megatron; expressible: "
-            f"{', '.join(PRECISION_FLAGS)}"
+    if job.overlaps("tp") and layout.tp > 1 and not layout.sp:
+        found.append(
+            "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "
+            "parallelism; expressible: sp=true, or overlap without tp"
         )
+    if layout.vp > 1 and layout.pp == 2 and not job.overlaps("pp"):
+        found.append(
+            "Megatron interleaves 2 stages only with overlapped sends; expressible: overlap "
+            "with pp, more stages, or vp=1"
+        )
+    if chunks_of(job) is None:
+        found.append(
+            f"stage_layers {'+'.join(map(str, layout.stage_layers or ()))} does not say how a "
+            f"stage's layers fall into {layout.vp} virtual stages; expressible: multiples of "
+            f"{layout.vp}, or the default split"
+        )
+    if layout.recompute in ("act", "act_norm") and model.moe is None:
+        found.append(f"recompute {layout.recompute} is expressible for models with experts alone")
+    if layout.recompute in ("act", "act_norm") and job.scenario.training.precision == "fp8":
+        found.append(
+            f"recompute {layout.recompute} is not expressible under delayed scaling (precision "
+            "fp8); expressible: another recompute, or precision fp8-blockwise or mxfp8"
+        )
+    if layout.etp > 1 and model.linear_bias:
+        found.append("Megatron shards experts over etp only without biases; expressible: etp=1")
+    return found
+
+
+def megatron_order_refusals(job: Job, order: str | None) -> list[str]:
+    """With pp inside dp the experts' data-parallel degree must be the others' (parallel_state)."""
+    layout = job.layout
+    if order != "tp-cp-pp-dp" or layout.pp == 1 or job.scenario.model.moe is None:
+        return []
+    if layout.etp * layout.ep == layout.tp * layout.cp:
+        return []
     return [
-        f"--micro-batch-size {layout['mbs']}",
-        f"--global-batch-size {training.global_batch_size}",
-        *PRECISION_FLAGS[training.precision],
+        f"Megatron places pipelines inside data parallelism only where etp·ep is tp·cp "
+        f"({layout.etp * layout.ep} is not {layout.tp * layout.cp}); expressible: the order "
+        "tp-cp-dp-pp. Plan with --set search.orders=framework"
     ]
 
 
-# ---------------------------------------------------------------- the layout
-
-
-def _layout(layout: Mapping[str, Any], model: Model) -> list[str]:
-    flags = [
-        f"--tensor-model-parallel-size {layout['tp']}",
-        f"--pipeline-model-parallel-size {layout['pp']}",
-        f"--context-parallel-size {layout['cp']}",
+def arguments_file(job: Job, order: str) -> str:
+    """The text of the arguments file under one of Megatron's rank orders."""
+    lines = [
+        "# shellcheck shell=bash disable=SC2034",
+        *commented(
+            [
+                *stamp(job, target(NAME)),
+                f'use: source {FILE_NAME}; torchrun ... pretrain_gpt.py "${{{ARRAY}[@]}}" ...',
+                "Not set here: data, tokenizer, learning rate, checkpoints. On parts before "
+                "Blackwell,",
+                "tensor and context parallelism need CUDA_DEVICE_MAX_CONNECTIONS=1 in the "
+                "environment.",
+            ]
+        ),
+        *array(job, order),
+        "",
     ]
-    if layout["cp"] > 1:
-        flags.append(f"--cp-comm-type {CP_COMM_TYPES[layout['cp_kind']]}")
-        if layout["cp_kind"] == "hierarchical":
-            inner = layout["cp_a2a"]
-            outer = layout["cp"] // inner
-            flags += [f"--hierarchical-context-parallel-sizes {inner}", str(outer)]
-    if layout["tp"] > 1 and layout["sp"]:
-        flags.append("--sequence-parallel")
-    overlap = layout["overlap"].split("+")
-    if "tp" in overlap and layout["tp"] > 1:
-        if not layout["sp"]:
-            raise ExportError(
-                "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "
-                "parallelism; expressible: sp=true, or overlap without tp"
-            )
-        flags.append("--tp-comm-overlap")
-    if layout["pp"] > 1:
-        flags += _stages(layout, model)
-    if layout["vp"] > 1 and "pp" not in overlap:
-        if layout["pp"] == 2:
-            raise ExportError(
-                "Megatron interleaves 2 stages only with overlapped sends; expressible: overlap "
-                "with pp, more stages, or vp=1"
-            )
-        flags.append("--no-overlap-p2p-communication")
-    return flags
+    return "\n".join(lines)
 
 
-def _stages(layout: Mapping[str, Any], model: Model) -> list[str]:
+def array(job: Job, order: str) -> list[str]:
+    """The lines that set the array."""
+    lines = [f"{ARRAY}=("]
+    for title, settings in megatron_settings(job, order).items():
+        if settings:
+            lines += [f"  # {title}", *(f"  {word}" for word in words(settings))]
+    return [*lines, ")"]
+
+
+def words(settings: Mapping[str, object]) -> list[str]:
+    """Each setting as words of bash: a flag, and its values each safe as one word."""
+    return [
+        name if value is True else " ".join([name, *map(shlex.quote, str(value).split())])
+        for name, value in settings.items()
+    ]
+
+
+def megatron_settings(job: Job, order: str) -> dict[str, Settings]:
+    """All settings, in sections."""
+    to = target(NAME)
+    return {
+        "model": model_settings(job, to),
+        "batch and precision": job.settings(
+            to, "mbs", "training.global_batch_size", "training.precision"
+        ),
+        "layout": _layout(job, to),
+        "experts": _experts(job, to),
+        "rank order": to.settings("order", order) | _dense_experts(job, order),
+        "data parallelism": _data_parallelism(job, to) | _states(job),
+        "recompute": job.settings(to, "recompute"),
+        "offload": job.settings(to, "offload") | _activations_away(job),
+    }
+
+
+def _layout(job: Job, to: Target) -> Settings:
+    layout = job.layout
+    found = job.settings(to, "tp", "pp", "cp")
+    if layout.cp > 1:
+        found |= job.settings(to, "cp_kind")
+    if layout.cp_kind == "hierarchical":
+        inner, outer = layout.cp_a2a, layout.cp // layout.cp_a2a
+        found["--hierarchical-context-parallel-sizes"] = f"{inner} {outer}"
+    if layout.tp > 1:
+        found |= job.settings(to, "sp")
+        if job.overlaps("tp"):
+            found["--tp-comm-overlap"] = True
+    if layout.pp > 1:
+        found |= _stages(job)
+    if layout.vp > 1 and not job.overlaps("pp"):
+        found["--no-overlap-p2p-communication"] = True
+    return found
+
+
+def chunks_of(job: Job) -> list[int] | None:
+    """Layers of every chunk in model order; None where the plan does not say."""
+    model, software = job.scenario.model, job.scenario.software
+    return chunk_layers(model.num_layers, job.layout, reserved_layers(software, model))
+
+
+def _stages(job: Job) -> Settings:
     """How layers are split over stages and virtual stages; nothing for an even 1F1B pipeline."""
-    chunks = chunk_layers(layout, model.num_layers, model.num_reserved_layers)
-    if len(set(chunks)) > 1 or model.mtp_layers:
-        return [f"--pipeline-model-parallel-layout {pipeline_layout(chunks, model.mtp_layers)}"]
-    return [f"--num-layers-per-virtual-pipeline-stage {chunks[0]}"] if layout["vp"] > 1 else []
-
-
-def chunk_layers(layout: Mapping[str, Any], num_layers: int, reserved: int = 0) -> list[int]:
-    """Layers of each of the pp·vp chunks in model order; stage i holds chunks i, i + pp, ….
-
-    The default split gives the remainder, one layer each, to the middle chunks, and the last one
-    `reserved` layers fewer where others hold more.
-    """
-    pp: int = layout["pp"]
-    vp: int = layout["vp"]
-    given: Sequence[int] | None = layout["stage_layers"]
-    kept = reserved if (num_layers + reserved) // (pp * vp) > reserved else 0
-    base, extra = divmod(num_layers + kept, pp * vp)
-    start = (pp * vp - extra) // 2
-    usual = [base + (start <= chunk < start + extra) for chunk in range(pp * vp)]
-    usual[-1] -= kept
-    if given is not None and list(given) != [sum(usual[stage::pp]) for stage in range(pp)]:
-        if any(layers % vp for layers in given):
-            raise ExportError(
-                f"stage_layers {'+'.join(map(str, given))} does not say how a stage's layers fall "
-                f"into {vp} virtual stages; expressible: multiples of {vp}, or the default split"
-            )
-        return [layers // vp for layers in given] * vp
-    return usual
+    chunks, predictions = chunks_of(job), job.scenario.model.mtp_layers
+    assert chunks is not None
+    if len(set(chunks)) > 1 or predictions:
+        return {"--pipeline-model-parallel-layout": pipeline_layout(chunks, predictions)}
+    return {"--num-layers-per-virtual-pipeline-stage": chunks[0]} if job.layout.vp > 1 else {}
 
 
 def pipeline_layout(chunks: Sequence[int], predictions: int = 0) -> str:
@@ -261,52 +203,45 @@ def pipeline_layout(chunks: Sequence[int], predictions: int = 0) -> str:
     return f"E{stages[0]}|{''.join(repeated)}{stages[-1]}{'m' * predictions}L"
 
 
-def _order(order: Iterable[Sequence[Any]]) -> list[str]:
-    """The mapping flag under which Megatron places ranks as planned."""
-    planned: list[str] = []
-    for atom, factor in order:
-        if factor > 1 and (not planned or planned[-1] != atom):
-            planned.append(atom)
-    beyond_cp = any(atom in ("dp_shard.ep", "dp_shard.etp") for atom in planned)
-    for flags, axes in ORDERS.items():
-        megatron = order_atoms(axes, EXPERT_GRID)
-        # groups of a pipeline must be the same for experts as for the rest
-        split = beyond_cp and axes.index("pp") < axes.index("dp_shard")
-        if planned == [atom for atom in megatron if atom in planned] and not split:
-            return list(flags)
-    orders = " and ".join("-".join(atoms) for atoms in ORDERS.values())
-    raise ExportError(
-        f"Megatron cannot place ranks in the order {'-'.join(planned)} (innermost first); "
-        f"expressible: {orders}. Plan with --set search.orders=framework"
-    )
+def _experts(job: Job, to: Target) -> Settings:
+    """Where experts live and how tokens reach them; etp is always said, or Megatron takes tp."""
+    if job.scenario.model.moe is None:
+        return {}
+    found = job.settings(to, "ep", "etp", "dispatcher")
+    if job.overlaps("ep") and job.layout.ep > 1:
+        found["--overlap-moe-expert-parallel-comm"] = True
+    return found
 
 
-def _data_parallelism(layout: Mapping[str, Any]) -> list[str]:
-    stage, replicas = layout["zero_stage"], layout["dp_replicate"]
-    if stage > 1:
-        raise ExportError(
-            f"ZeRO-{stage} is not expressible with Megatron's distributed optimizer (Megatron FSDP "
-            "is another runtime and not exported yet); expressible: zero_stage 0 and 1"
-        )
-    flags = []
-    if stage == 1:
-        flags.append("--use-distributed-optimizer")
-        if replicas > 1:
-            flags.append(f"--num-distributed-optimizer-instances {replicas}")
-    if "dp" in layout["overlap"].split("+"):
-        flags.append("--overlap-grad-reduce")
-        if stage == 1:
-            flags.append("--overlap-param-gather")
-    return flags
+def _dense_experts(job: Job, order: str) -> Settings:
+    """Megatron counts experts' ranks of dense models too, and would refuse cp with pp inside dp."""
+    layout = job.layout
+    if job.scenario.model.moe is not None or order == "tp-cp-dp-pp" or layout.cp == 1:
+        return {}
+    return {"--expert-tensor-parallel-size": layout.tp * layout.cp}
 
 
-def _states(training: Training, software: Software) -> list[str]:
-    """Flags of what is held in fewer bytes than Megatron's defaults."""
+def _data_parallelism(job: Job, to: Target) -> Settings:
+    layout = job.layout
+    found = job.settings(to, "zero_stage")
+    if layout.zero_stage and layout.dp_replicate > 1:
+        found |= job.settings(to, "dp_replicate")
+    if job.overlaps("dp"):
+        found["--overlap-grad-reduce"] = True
+        if layout.zero_stage:
+            found["--overlap-param-gather"] = True
+    return found
+
+
+def _states(job: Job) -> Settings:
+    """What is held in fewer bytes than Megatron's defaults."""
+    training: Training = job.scenario.training
+    software = job.scenario.software
     switches = {
         "--grad-reduce-in-bf16": training.precision != "fp16" and software.gradient_bytes <= 2,
         "--fp8-param-gather": training.precision in software.low_precision_parameters,
     }
-    return [flag for flag, on in switches.items() if on]
+    return {flag: True for flag, on in switches.items() if on}
 
 
 MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
@@ -314,28 +249,15 @@ EXPERT_MODULES = ("expert_fc1", "moe_act")
 """Modules whose inputs Megatron's fine-grained offloading takes: all there are."""
 
 
-def _offload(kind: str, scenario: Scenario) -> list[str]:
-    places = kind.split("+")
-    flags = []
-    if "optimizer" in places:
-        flags += [
-            "--optimizer-cpu-offload", "--optimizer-offload-fraction 1.0",
-            "--use-precision-aware-optimizer", "--overlap-cpu-optimizer-d2h-h2d",
-        ]  # fmt: skip
-    if "activations" in places:
-        if "activation-offload-excludes-pipeline" in scenario.software.rules:
-            layers = scenario.model.num_layers - 1
-            return [*flags, f"--cpu-offloading-num-layers {layers}"]
-        modules = [*MODULES, *(EXPERT_MODULES if scenario.model.moe else ())]
-        flags += ["--fine-grained-activation-offloading", f"--offload-modules {modules[0]}"]
-        flags += modules[1:]
-    return flags
-
-
-def _recompute(kind: str, model: Model) -> list[str]:
-    if kind not in RECOMPUTE_FLAGS or (kind in ("act", "act_norm") and model.moe is None):
-        raise ExportError(
-            f"recompute {kind} is not expressible in Megatron; expressible: "
-            f"{', '.join(RECOMPUTE_FLAGS)}"
-        )
-    return list(RECOMPUTE_FLAGS[kind])
+def _activations_away(job: Job) -> Settings:
+    """Whole layers by Transformer Engine where the profile is of that, else module by module."""
+    if "activations" not in job.layout.offload.split("+"):
+        return {}
+    model = job.scenario.model
+    if "activation-offload-excludes-pipeline" in job.scenario.software.rules:
+        return {"--cpu-offloading-num-layers": model.num_layers - 1}
+    modules = (*MODULES, *(EXPERT_MODULES if model.moe else ()))
+    return {
+        "--fine-grained-activation-offloading": True,
+        "--offload-modules": " ".join(modules),
+    }

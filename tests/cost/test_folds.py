@@ -15,8 +15,8 @@ from planner.cost.folds import (
     rank_stages,
 )
 from planner.cost.layers import held_stages, layers_by_kind, model_stages
-from planner.cost.pipeline import default_stage_layers
 from planner.layout import V_SHAPED, Layout, LayoutTable
+from planner.stages import default_stage_layers
 from tests.expert_scenarios import experts as moe
 from tests.expert_scenarios import sparse_model as moe_model
 from tests.oracles import able_schedules

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from planner.cost.folds import layers_by_rank
 from planner.cost.pipeline import (
-    default_stage_layers,
     leading_layers,
     microbatches_in_flight,
     stage_classes,
 )
 from planner.layout import Layout, LayoutTable
+from planner.stages import default_stage_layers
 
 degrees = st.integers(1, 24)
 chunks = st.integers(1, 8)

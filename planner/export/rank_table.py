@@ -1,0 +1,51 @@
+"""A plan as a table of ranks: the host and accelerator of each, and its coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.export.job import Job, commented, stamp
+from planner.export.rank_map import hosts
+from planner.export.shell import framework
+from planner.ranks import atom_coordinates, expert_coordinates, framework_order
+from planner.targets import target
+
+FILE_NAME = "ranks.tsv"
+
+
+def export_rank_table(job: Job) -> dict[str, str]:
+    """The table, by its name: a row for every rank as the framework counts it.
+
+    Raises:
+        ExportError: the framework cannot express the plan, or hosts do not hold it evenly.
+    """
+    found, _, _ = framework(job)
+    where = hosts(job)
+    place = np.empty(job.scenario.num_accelerators, dtype=np.int64)
+    place[found.ranks()] = np.arange(len(place))
+    order = framework_order(job.layout, job.scenario.software.orders[found.order])
+    columns = {"rank": np.arange(len(place)), "host": place // where.ranks_each}
+    # ranks of a host have its accelerators in the order of their numbers
+    columns["local_rank"] = _position_in_host(columns["host"])
+    coordinates = atom_coordinates(order)
+    columns |= coordinates
+    if job.scenario.model.moe is not None:
+        experts = expert_coordinates(coordinates, job.layout.etp, job.layout.ep)
+        columns |= {name: experts[name] for name in ("etp", "ep", "edp")}
+    rows = np.stack(list(columns.values()), axis=1).tolist()
+    lines = [
+        *commented(stamp(job, target("rankfile"))),
+        f"# hosts {where.number}, ranks on each {where.ranks_each}, hosts of a scale-up domain "
+        f"{where.in_domain}; hosts of one domain in a row",
+        "\t".join(columns),
+        *("\t".join(map(str, row)) for row in rows),
+    ]
+    return {FILE_NAME: "\n".join([*lines, ""])}
+
+
+def _position_in_host(host: np.ndarray) -> np.ndarray:
+    by_host = np.argsort(host, kind="stable")
+    first = np.searchsorted(host[by_host], np.arange(host.max() + 1))
+    found = np.empty_like(host)
+    found[by_host] = np.arange(len(host)) - first[host[by_host]]
+    return found

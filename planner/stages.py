@@ -1,0 +1,112 @@
+"""How layers are split over the stages of a pipeline and their virtual stages.
+
+Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, i+pp, i+2·pp, …
+The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
+the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
+counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from planner.layout import V_SHAPED, Layout, Numeric
+from planner.problem.model import Model
+from planner.problem.software import Software
+
+
+class Cut(Protocol):
+    """What says how layers are cut into chunks: a layout, or its way unfolded."""
+
+    @property
+    def pp(self) -> Numeric: ...
+    @property
+    def vp(self) -> Numeric: ...
+    @property
+    def stage_layers(self) -> tuple[int, ...] | None: ...
+
+
+Reserved = tuple[int, int]
+"""What the first and the last stage hold besides the model's layers, counted as layers."""
+
+NONE: Reserved = (0, 0)
+
+
+def reserved_layers(software: Software, model: Model) -> Reserved:
+    """What a software's usual split counts at the ends of a model's pipeline.
+
+    Nothing that counts where a layer pattern is split evenly.
+    """
+    if model.layer_pattern is not None:
+        return NONE
+    first, last = software.layers_at_ends
+    return first, last + model.num_reserved_layers
+
+
+def layers_by_stage(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> list[int]:
+    """Layers of every stage of one layout, or of one way of it."""
+    if cut.stage_layers is not None:
+        return list(cut.stage_layers)
+    layers = default_stage_layers(num_layers, cut, np.arange(cut.pp), reserved)
+    return [int(count) for count in np.broadcast_to(layers, (cut.pp,))]
+
+
+def default_stage_layers(
+    num_layers: int, layout: Cut, stage: Numeric, reserved: Reserved = NONE
+) -> Numeric:
+    """Layers of `stage` under the default split; shapes broadcast."""
+    chunks = layout.pp * layout.vp
+    placed = placed_layers(num_layers, layout, reserved)
+    base = placed // chunks
+    start = first_extra(placed, layout)
+    end = start + (placed - base * chunks)
+    # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
+    extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
+    layers = base * layout.vp + extra
+    if reserved == NONE:
+        return layers
+    first, last = reserved
+    kept = placed > num_layers
+    return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
+
+
+def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int] | None:
+    """Layers of each of the pp·vp chunks of one layout, in model order.
+
+    None where the layout names stages that do not fall into equal chunks: then only its author
+    knows how.
+    """
+    chunk = np.arange(layout.pp * layout.vp)
+    placed = placed_layers(num_layers, layout, reserved)
+    base, extra = divmod(int(placed), len(chunk))
+    start = int(first_extra(placed, layout))
+    usual = base + ((start <= chunk) & (chunk < start + extra))
+    np.subtract.at(usual, [0, -1], np.array(reserved) * (placed > num_layers))
+    stage_layers = layout.stage_layers
+    turns = [layout.schedule in V_SHAPED and turn % 2 == 1 for turn in range(layout.vp)]
+    held = [
+        chunks[::-1] if back else chunks
+        for chunks, back in zip(usual.reshape(layout.vp, -1), turns, strict=True)
+    ]
+    if stage_layers is None or np.sum(held, axis=0).tolist() == [*stage_layers]:
+        return [int(layers) for layers in usual]
+    if any(layers % layout.vp for layers in stage_layers):
+        return None
+    each = [layers // layout.vp for layers in stage_layers]
+    return [layers for back in turns for layers in (each[::-1] if back else each)]
+
+
+def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
+    """Layers to split evenly: with the reserved ones where chunks hold more than those."""
+    if reserved == NONE:
+        return num_layers
+    chunks, every = layout.pp * layout.vp, sum(reserved)
+    return num_layers + every * ((num_layers + every) // chunks > max(reserved))
+
+
+def first_extra(num_layers: Numeric, layout: Cut) -> Numeric:
+    """The first of the middle chunks that have one layer of the remainder."""
+    chunks = layout.pp * layout.vp
+    return np.asarray((chunks - num_layers % chunks) // 2)

@@ -1,0 +1,66 @@
+"""DeepSpeed's own configuration and rank topology: JSON lines {config, pp, tp, dp, ranks} in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+warnings.simplefilter("ignore")
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+import deepspeed.comm
+from deepspeed.runtime.config import DeepSpeedConfig
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+deepspeed.comm.get_rank = lambda *_: 0
+
+
+class DataParallel:
+    """What the configuration asks of a model-parallel unit."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def get_data_parallel_world_size(self) -> int:
+        return self.size
+
+
+def answer(job: dict) -> dict:
+    config = DeepSpeedConfig(job["config"], mpu=DataParallel(job["dp"]))
+    zero = config.zero_config
+    ranks = PipeModelDataParallelTopology(num_pp=job["pp"], num_mp=job["tp"], num_dp=job["dp"])
+    lists = {"tp": "model", "shard": "data", "pp": "pipe"}
+    return {
+        "values": {
+            "train_batch_size": config.train_batch_size,
+            "train_micro_batch_size_per_gpu": config.train_micro_batch_size_per_gpu,
+            "gradient_accumulation_steps": config.gradient_accumulation_steps,
+            "zero_optimization.stage": int(zero.stage),
+            "zero_optimization.overlap_comm": zero.overlap_comm,
+            "bf16.enabled": config.bfloat16_config.enabled,
+            "fp16.enabled": config.float16_config.enabled,
+            "tensor_parallel.autotp_size": config.tensor_parallel_config.autotp_size,
+            "pipeline.stages": config.pipeline["stages"],
+            "pipeline.partition": config.pipeline["partition"],
+            "pipeline.activation_checkpoint_interval": config.pipeline[
+                "activation_checkpoint_interval"
+            ],
+        },
+        "groups": {group: ranks.get_axis_comm_lists(axis) for group, axis in lists.items()},
+    }
+
+
+def main() -> None:
+    for line in sys.stdin:
+        try:
+            found = answer(json.loads(line))
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), file=ANSWERS, flush=True)
+
+
+main()

@@ -1,0 +1,114 @@
+"""torchtitan's own parser and device meshes, run without an accelerator.
+
+Reads JSON lines {argv, world_size, ranks} (version 0.3) or {toml} (0.2) and answers {error}, or
+{values, recompute, groups}: the config's values by their dotted names, and the meshes' groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import io
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+import torch.distributed as dist
+import torchtitan.tools.utils
+
+# a planned part, not this machine's: low precision asks for it
+torchtitan.tools.utils.has_cuda_capability = lambda *_: True
+# help texts are read out of the sources for each job
+inspect.getsource = functools.cache(inspect.getsource)
+inspect.getsourcelines = functools.cache(inspect.getsourcelines)
+
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torchtitan.config.manager import ConfigManager
+from torchtitan.distributed import ParallelDims
+
+AXES = {"dense": ("pp", "dp_replicate", "dp_shard", "cp", "tp"),
+        "sparse": ("pp", "dp_replicate", "efsdp", "ep")}  # fmt: skip
+GROUPS = {
+    "dense": {"tp": ["tp"], "cp": ["cp"], "pp": ["pp"], "shard": ["dp_shard", "cp"],
+              "replicate": ["dp_replicate"]},
+    "sparse": {"ep": ["ep"], "edp": ["efsdp"]},
+}  # fmt: skip
+
+
+def answer(job: dict) -> dict:
+    if "toml" in job:
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(job["toml"])
+            file.flush()
+            config = ConfigManager().parse_args([f"--job.config_file={file.name}"])
+        return {"values": values(config)}
+    config = ConfigManager().parse_args(job["argv"])
+    recompute = config.activation_checkpoint
+    return {
+        "values": values(config),
+        "recompute": None if recompute is None else type(recompute).__qualname__,
+        "model": config.model_spec.flavor,
+        "groups": groups(config, job["world_size"], job["ranks"]),
+    }
+
+
+def values(config) -> dict:
+    found = {}
+    for section in ("training", "parallelism", "compile", "activation_checkpoint", "model"):
+        part = getattr(config, section, None)
+        if dataclasses.is_dataclass(part):
+            for field in dataclasses.fields(part):
+                value = getattr(part, field.name)
+                if isinstance(value, str | int | float | bool | list | type(None)):
+                    found[f"{section}.{field.name}"] = value
+    return found
+
+
+def groups(config, world_size: int, ranks: list[int]) -> dict:
+    """Of each rank and group of the planner's table, the members on the built meshes."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
+    try:
+        dims = ParallelDims.from_config(config.parallelism, world_size)
+        dims.build_mesh()
+        found: dict[str, dict] = {str(rank): {} for rank in ranks}
+        for mesh, named in GROUPS.items():
+            built = dims._global_meshes[mesh]
+            table = built.mesh
+            assert built.mesh_dim_names == AXES[mesh]
+            for group, axes in named.items():
+                kept = [built.mesh_dim_names.index(axis) for axis in axes]
+                others = [i for i in range(table.ndim) if i not in kept]
+                size = 1
+                for i in kept:
+                    size *= table.shape[i]
+                rows = table.permute(*others, *kept).reshape(-1, size).tolist()
+                for rank in ranks:
+                    found[str(rank)][group] = sorted(next(r for r in rows if rank in r))
+        return found
+    finally:
+        dist.destroy_process_group()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                found = answer(json.loads(line))
+        except (Exception, SystemExit) as error:
+            text = said.getvalue()[-600:] if isinstance(error, SystemExit) else ""
+            found = {"error": f"{type(error).__name__}: {error} {text}".strip()}
+        print(json.dumps(found), file=ANSWERS, flush=True)
+
+
+main()
