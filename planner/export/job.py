@@ -104,7 +104,6 @@ def coded_keys(job: Job) -> tuple[str, ...]:
         "recompute": True,
         "sp": layout.tp > 1,
         "cp_kind": layout.cp > 1,
-        "schedule": layout.pp > 1,
         "offload": layout.offload != "none",
         "dispatcher": job.scenario.model.moe is not None and layout.ep > 1,
         "training.precision": True,

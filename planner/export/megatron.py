@@ -65,6 +65,11 @@ def core_refusals(job: Job) -> list[str]:
             "flags changed between releases, and those of this one are not confirmed; "
             "expressible: models without layer_pattern and moe.latent_size"
         )
+    if layout.schedule not in ("1f1b", "interleaved"):
+        found.append(
+            f"Megatron-LM has no pipeline schedule {layout.schedule}; expressible: 1f1b, or "
+            "interleaved with vp > 1"
+        )
     if job.overlaps("tp") and layout.tp > 1 and not layout.sp:
         found.append(
             "Megatron overlaps tensor-parallel traffic with matmuls only under sequence "
@@ -157,7 +162,7 @@ def megatron_settings(job: Job, order: str) -> dict[str, Settings]:
         "rank order": to.settings("order", order) | _dense_experts(job, order),
         "data parallelism": _data_parallelism(job, to) | _states(job),
         "recompute": job.settings(to, "recompute"),
-        "offload": job.settings(to, "offload") | _activations_away(job),
+        "offload": _offload(job, to),
     }
 
 
@@ -249,15 +254,14 @@ EXPERT_MODULES = ("expert_fc1", "moe_act")
 """Modules whose inputs Megatron's fine-grained offloading takes: all there are."""
 
 
-def _activations_away(job: Job) -> Settings:
-    """Whole layers by Transformer Engine where the profile is of that, else module by module."""
+def _offload(job: Job, to: Target) -> Settings:
+    """What lives with the host: of activations whole layers where the profile says so of its own,
+    by Transformer Engine, else module by module."""
+    found, model = job.settings(to, "offload"), job.scenario.model
     if "activations" not in job.layout.offload.split("+"):
-        return {}
-    model = job.scenario.model
+        return found
     if "activation-offload-excludes-pipeline" in job.scenario.software.rules:
-        return {"--cpu-offloading-num-layers": model.num_layers - 1}
+        del found["--fine-grained-activation-offloading"]
+        return found | {"--cpu-offloading-num-layers": model.num_layers - 1}
     modules = (*MODULES, *(EXPERT_MODULES if model.moe else ()))
-    return {
-        "--fine-grained-activation-offloading": True,
-        "--offload-modules": " ".join(modules),
-    }
+    return found | {"--offload-modules": " ".join(modules)}

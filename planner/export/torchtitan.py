@@ -106,6 +106,8 @@ def torchtitan_refusals(job: Job, to: Target) -> list[str]:
     named = "training.precision" in to.codes
     if not named:
         keys.remove("training.precision")
+    if layout.pp > 1:
+        keys.append("schedule")
     found = refusals(job, to, keys)
     name, precision = job.scenario.model.name, training.precision
     if not named and precision != "bf16" and f"{name} {precision}" not in to.codes["registry"]:
