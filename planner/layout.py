@@ -303,6 +303,14 @@ class LayoutTable:
         columns = {name: _taken(getattr(self, name), index) for name in _INT_COLUMNS}
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
+    def joined(self, other: LayoutTable) -> LayoutTable:
+        """These rows and those of a table of the same split."""
+        columns = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in _INT_COLUMNS
+        }
+        return LayoutTable(**columns, stage_layers=self.stage_layers)
+
     def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:
         """Degrees of a grid's atoms, shape (N, atoms)."""
         return np.stack([atom_degree(self, atom, grid) for atom in grid.atoms], axis=1)

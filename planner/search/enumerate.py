@@ -30,13 +30,12 @@ from planner.layout import (
 )
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
-from planner.problem.software import Software
 from planner.search.context_rules import a2a_sizes
 from planner.search.model_rules import rules_for
 from planner.search.room import accepted, in_blocks
 from planner.search.rule import Rule
 from planner.search.rules import can_overlap_exchanges
-from planner.search.schedule_rules import chunks_allowed
+from planner.search.schedule_rules import MANY, schedules_by_chunks
 
 Ints = NDArray[np.int64]
 
@@ -68,15 +67,17 @@ def layouts(
     Counts are of partial layouts: a rule counts what it stopped at the point it could be judged.
     """
     table, excluded = families(ctx, search, prune)
-    table, more = members(ctx, search, table, prune)
-    return table, excluded + more
+    for stage in (kinds, members):
+        table, more = stage(ctx, search, table, prune)
+        excluded += more
+    return table, excluded
 
 
 def families(
     ctx: CostContext, search: Search, prune: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
-    """Layouts but for MEMBER_KEYS: nothing is run again, no exchanges with experts overlap, and
-    context parallelism is of no kind yet."""
+    """Layouts but for KIND_KEYS and MEMBER_KEYS: context parallelism is of no kind yet, nothing is
+    run again and no exchanges with experts overlap."""
     growth = _Growth(ctx, search, prune)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
@@ -115,38 +116,38 @@ def families(
     return growth.table, growth.excluded
 
 
-MEMBER_KEYS = frozenset({"recompute", "cp_kind", "cp_a2a", "overlap_ep"})
-"""What tells the layouts of one family apart: choices that trade time against memory, or may not
-pay, and change neither groups nor parameters."""
+KIND_KEYS = frozenset({"cp_kind", "cp_a2a"})
+MEMBER_KEYS = frozenset({"recompute", "overlap_ep"})
+"""What tells the layouts of one family apart, and then those of one kind: choices that trade time
+against memory, or may not pay, and change neither groups nor parameters."""
+
+
+def kinds(
+    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True
+) -> tuple[LayoutTable, Counter[str]]:
+    """The families of a table in every kind of context parallelism, and what rules ruled out."""
+    growth = _Growth(ctx, search, prune, table, KIND_KEYS)
+    growth.split_cp_kinds(search.cp_kind or ctx.software.cp_kinds)
+    growth.finish()
+    return growth.table, growth.excluded
 
 
 def members(
     ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
-    """All layouts of the families in a table, and how many each rule ruled out."""
-    growth = _Growth(ctx, search, prune, table)
+    """All layouts of the families of a kind in a table, and how many each rule ruled out."""
+    growth = _Growth(ctx, search, prune, table, MEMBER_KEYS)
     growth.split_recompute()
-    growth.split_cp_kinds(search.cp_kind or ctx.software.cp_kinds)
     if "ep" in ctx.software.overlap:
         growth.split_exchanges()
     growth.finish()
     return growth.table, growth.excluded
 
 
-MANY = 0
-"""Key of the schedules of any number of chunks above one."""
-
-
-def schedules_by_chunks(software: Software) -> dict[int, list[int]]:
-    """Positions in SCHEDULES of what a rank of one, of two and of many chunks can run; where the
-    software has none, of 1F1B or interleaved, which a rule then forbids."""
-    able = [SCHEDULES.index(name) for name in software.schedules]
-    plain, several = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
-
-    def known(chunks: int) -> list[int]:
-        return [code for code in able if chunks_allowed(code, chunks)]
-
-    return {1: known(1) or [plain], 2: known(2) or [several], MANY: known(3) or [several]}
+def _stage(rule: Rule) -> frozenset[str]:
+    """The keys of the stage at which a rule can be judged; none of families."""
+    keys = set(rule.keys)
+    return next((stage for stage in (MEMBER_KEYS, KIND_KEYS) if keys & stage), frozenset())
 
 
 def _recomputes(ctx: CostContext) -> list[str]:
@@ -164,23 +165,25 @@ _DEFAULTS = LayoutTable.uniform(Layout())
 
 
 class _Growth:
-    """A table of partial layouts that grows by one choice at a time, from nothing to families or
-    from families to their members."""
+    """A table of partial layouts that grows by one choice at a time: from nothing to families, from
+    these to their kinds, from these to their members."""
 
     def __init__(
-        self, ctx: CostContext, search: Search, prune: bool, table: LayoutTable | None = None
+        self,
+        ctx: CostContext,
+        search: Search,
+        prune: bool,
+        table: LayoutTable = _DEFAULTS,
+        stage: frozenset[str] = frozenset(),
     ) -> None:
         self.ctx = ctx
         self.search = search
         self.prune = prune
-        self.table = _DEFAULTS if table is None else table
+        self.table = table
         self.excluded: Counter[str] = Counter()
-        of_members = table is not None
-        self.pending: list[Rule] = [
-            rule for rule in rules_for(ctx) if bool(MEMBER_KEYS & set(rule.keys)) == of_members
-        ]
+        self.pending: list[Rule] = [rule for rule in rules_for(ctx) if _stage(rule) == stage]
         keys = {key for rule in self.pending for key in rule.keys}
-        self.present: set[str] = keys - MEMBER_KEYS if of_members else set()
+        self.present: set[str] = keys - stage if stage else set()
 
     def add(
         self,

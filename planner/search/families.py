@@ -1,14 +1,15 @@
 """Searching layouts family by family: most need never be written out.
 
-A family's layouts differ in what they run again, in their kind of context parallelism and in
-whether exchanges with experts overlap (`planner.search.enumerate.MEMBER_KEYS`). Running something
-again never makes a step shorter, and no kind of context parallelism is faster than free, so
+Layouts of a family differ in their kind of context parallelism, in what they run again and in
+whether exchanges with experts overlap. Running something again never makes a step shorter, and no
+kind of context parallelism is faster than free. So, whether or not such a layout fits,
 
     L(family) = min over the overlaps of L(nothing run again, context-parallel traffic free)
+    L(kind)   = min over the overlaps of L(nothing run again), of a family in one kind
 
-is a lower bound of all of them, whether or not such a layout fits. Families are written out by
-rising L, a growing first part at a time, and searched as ever (`planner.search.optimize`); the
-answer is proven once every family that is left has L above the search's own threshold.
+are lower bounds of all that is in them. By rising bound families are split into kinds and kinds
+written out, a first part of each, and searched as ever (`planner.search.optimize`). What is left
+with a bound within the search's own threshold follows; the answer is proven once nothing is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from planner.cost.context import CostContext
 from planner.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.search.certify import certify
-from planner.search.enumerate import MEMORY_RULE, families, members
+from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
 from planner.search.problem import LayoutProblem, any_kind_bounds
@@ -37,10 +38,15 @@ from planner.search.rules import can_overlap_exchanges
 FloatArray = NDArray[np.float64]
 
 BOUND_RULE = "bound"
-"""Id under which families are counted whose bound lies above all that is asked for."""
+"""Id under which families and kinds are counted whose bound lies above all that is asked for."""
 
-FIRST_FAMILIES, GROWTH = 1024, 4
-"""Families written out at first, and how many times as many each time that is too few."""
+FIRST_FAMILIES, FIRST_KINDS, GROWTH = 4096, 4096, 4
+"""Families split into kinds and kinds written out at first, and how many times as many each time
+that nothing of them fits; with a threshold all within it follow at once."""
+
+
+MOST_KINDS = 1024
+"""More kinds of context parallelism than a family has."""
 
 
 @dataclass(frozen=True)
@@ -56,32 +62,80 @@ class Answer:
     excluded: Counter[str]
 
 
+class _Pool:
+    """Partial layouts by rising bound, of which the first part is taken."""
+
+    def __init__(self, table: LayoutTable, lower: FloatArray) -> None:
+        order = np.argsort(lower, kind="stable")
+        self.table, self.lower = table.take(order), lower[order]
+        self.taken = 0
+
+    @property
+    def rest(self) -> float:
+        """The least bound of what is left; inf where nothing is."""
+        return float(self.lower[self.taken]) if self.taken < len(self.lower) else np.inf
+
+    @property
+    def left(self) -> int:
+        return len(self.lower) - self.taken
+
+    def take(self, most: int, within: float) -> LayoutTable:
+        """The next ones, of a bound within a threshold, at most so many."""
+        near = int(np.searchsorted(self.lower[self.taken :], within, side="right"))
+        part = slice(self.taken, self.taken + min(near, most))
+        self.taken = part.stop
+        return self.table.take(part)
+
+    def add(self, table: LayoutTable, lower: FloatArray) -> None:
+        """Put more beside what is left; what is taken stays first."""
+        left = slice(self.taken, None)
+        more = _Pool(self.table.take(left).joined(table), np.append(self.lower[left], lower))
+        self.table = self.table.take(slice(self.taken)).joined(more.table)
+        self.lower = np.append(self.lower[: self.taken], more.lower)
+
+
 def search_families(
     ctx: CostContext, asked: Search, top_k: int, time_limit_seconds: float | None
 ) -> Answer:
     """The `top_k` best layouts of the scenario's, proven, with what ruled out the others."""
     started = time.monotonic()
     table, excluded = families(ctx, asked)
-    lower = family_bounds(ctx, asked, table)
-    order = np.argsort(lower, kind="stable")
-    size = FIRST_FAMILIES
-    while True:
-        legal, more = members(ctx, asked, table.take(order[:size]))
-        problem = LayoutProblem(ctx, legal.take(accepted(ctx, asked, legal)))
-        more[MEMORY_RULE] += len(legal) - problem.num_shapes
-        rest = float(lower[order[size]]) if size < len(order) else np.inf
+    whole = _Pool(table, family_bounds(ctx, asked, table))
+    split = _Pool(table.take(slice(0)), np.zeros(0))
+    legal = table.take(slice(0))
+    threshold, size = np.inf, FIRST_KINDS
+    result: SearchResult | None = None
+    problem = LayoutProblem(ctx, legal)
+    while whole.left or split.left:
+        # families first: one that is left may hold a better kind than those that are split
+        of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
+        excluded += more
+        split.add(of_kinds, kind_bounds(ctx, asked, of_kinds))
+        written, more = members(ctx, asked, split.take(size, threshold))
+        excluded += more
+        legal = legal.joined(written)
+        fitting = written.take(accepted(ctx, asked, written))
+        excluded[MEMORY_RULE] += len(written) - len(fitting)
+        near = kind_bounds(ctx, asked, fitting) <= threshold
+        excluded[BOUND_RULE] += int(np.count_nonzero(~near))
+        fitting = fitting.take(near)
+        problem = LayoutProblem(ctx, problem.table.joined(fitting))
         left = None
         if time_limit_seconds is not None:
             left = max(0.0, time_limit_seconds - (time.monotonic() - started))
         result = _searched(problem, asked, top_k, left)
-        if rest == np.inf or _settled(result, rest):
+        if result is not None and result.status not in ("optimal", "infeasible"):
+            break  # out of time
+        if result is not None and result.status == "optimal":
+            threshold = result.threshold_seconds
+        if min(whole.rest, split.rest) > threshold:
             break
-        size *= GROWTH
-    if rest < np.inf:
-        more[BOUND_RULE] += len(order) - size
-        assert result is not None
+        size = size * GROWTH if threshold == np.inf else len(table) * MOST_KINDS
+    rest = min(whole.rest, split.rest)
+    if result is not None and rest < np.inf:
+        excluded[BOUND_RULE] += whole.left + split.left
         result = replace(result, bound_seconds=_least(result.bound_seconds, rest))
-    return Answer(problem, legal, result, excluded + more)
+    return Answer(problem, legal, result, excluded)
 
 
 def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
@@ -89,25 +143,46 @@ def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatA
 
     With `search: {robust: true}` of the upper ends of their bars, whose kind a family shares.
     """
-    if not len(table):
-        return np.zeros(0)
-    lower = _bounds(ctx, table)
-    if "ep" in ctx.software.overlap:
-        able = np.flatnonzero(can_overlap_exchanges(ctx, table))
-        beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
-        lower[able] = np.minimum(lower[able], _bounds(ctx, beside))
-    if asked.robust:
+
+    def bounds(part: LayoutTable) -> FloatArray:
+        lower, cut = np.zeros(len(part)), np.asarray(part.cp > 1)
+        lower[~cut] = LayoutProblem(ctx, part.take(~cut)).lower_bounds()
+        lower[cut] = any_kind_bounds(ctx, part.take(cut))
+        return lower
+
+    own = bounds(table) if len(table) else np.zeros(0)
+    able = np.flatnonzero(_able(ctx, table))
+    if len(able):
+        own[able] = np.minimum(own[able], bounds(_beside(table.take(able))))
+    return _upper_ends(ctx, asked, table, own)
+
+
+def kind_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
+    """As of `family_bounds`, of families in one kind of context parallelism."""
+    own = LayoutProblem(ctx, table).lower_bounds() if len(table) else np.zeros(0)
+    able = np.flatnonzero(_able(ctx, table))
+    if len(able):
+        beside = LayoutProblem(ctx, _beside(table.take(able))).lower_bounds()
+        own[able] = np.minimum(own[able], beside)
+    return _upper_ends(ctx, asked, table, own)
+
+
+def _able(ctx: CostContext, table: LayoutTable) -> NDArray[np.bool_]:
+    if "ep" not in ctx.software.overlap or not len(table):
+        return np.zeros(len(table), dtype=bool)
+    return np.asarray(can_overlap_exchanges(ctx, table), dtype=bool)
+
+
+def _beside(table: LayoutTable) -> LayoutTable:
+    return replace(table, overlap_ep=np.ones(len(table), dtype=np.int64))
+
+
+def _upper_ends(
+    ctx: CostContext, asked: Search, table: LayoutTable, lower: FloatArray
+) -> FloatArray:
+    if asked.robust and len(table):
         lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]
     return np.asarray(lower * (1.0 - BOUND_SLACK))
-
-
-def _bounds(ctx: CostContext, table: LayoutTable) -> FloatArray:
-    """Lower bounds of layouts whatever their kind of context parallelism, shape (rows)."""
-    lower = np.zeros(len(table))
-    cut = np.asarray(table.cp > 1)
-    lower[~cut] = LayoutProblem(ctx, table.take(~cut)).lower_bounds()
-    lower[cut] = any_kind_bounds(ctx, table.take(cut))
-    return lower
 
 
 def _searched(
@@ -131,13 +206,6 @@ def _searched(
     if not certificate.valid:
         raise AssertionError("; ".join(certificate.failures))
     return result
-
-
-def _settled(result: SearchResult | None, rest: float) -> bool:
-    """Whether families of a bound of `rest` or more cannot change the answer, or time is up."""
-    if result is None or result.status == "infeasible":
-        return False
-    return result.status != "optimal" or rest > result.threshold_seconds
 
 
 def _least(bound: float | None, rest: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, LayoutLike, Numeric
+from planner.problem.software import Software
 from planner.search.rule import DUALPIPE, TORCH, Rule, divides
 
 
@@ -74,3 +75,19 @@ SCHEDULE_RULES = (
 )
 """Rules of software with other schedules than 1F1B and interleaved, which virtual stages tell
 apart."""
+
+
+MANY = 0
+"""Key of the schedules of any number of chunks above one."""
+
+
+def schedules_by_chunks(software: Software) -> dict[int, list[int]]:
+    """Positions in SCHEDULES of what a rank of one, of two and of many chunks can run; where the
+    software has none, of 1F1B or interleaved, which a rule then forbids."""
+    able = [SCHEDULES.index(name) for name in software.schedules]
+    plain, several = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
+
+    def known(chunks: int) -> list[int]:
+        return [code for code in able if chunks_allowed(code, chunks)]
+
+    return {1: known(1) or [plain], 2: known(2) or [several], MANY: known(3) or [several]}
