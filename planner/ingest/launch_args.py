@@ -43,7 +43,6 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
         "--use-rotary-position-embeddings!", "--multi-latent-attention!", "--moe-layer-freq",
         "--moe-shared-expert-intermediate-size", "--moe-grouped-gemm!", "--moe-router-pre-softmax!",
         "--grad-reduce-in-bf16!", "--fp8-param-gather!", "--moe-enable-deepep!",
-        "--context-parallel-sharding-strategy",
     ),
     "torchtitan": (
         "--training.local_batch_size", "--parallelism.pipeline_parallel_schedule",
