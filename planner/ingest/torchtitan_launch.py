@@ -175,7 +175,7 @@ def _companions(
     modern = bool(dash)
     sp = [name for code in to.codes["sp"].values() for name in code]
     found.say(launch, "sp", degrees["tp"] > 1 and read.get("sp") == "true", *sp)
-    zero = [name for name in to.codes["zero_stage"]["3"]]
+    zero = list(to.codes["zero_stage"]["3"])
     found.say(launch, "zero_stage", int(read.get("zero_stage", "3")), *zero)
     if degrees["cp"] > 1:
         kinds = [name for code in to.codes["cp_kind"].values() for name in code]
