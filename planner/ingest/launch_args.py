@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.documents import MAX_BYTES, Node, read_text
@@ -332,15 +333,14 @@ def _once(notes: Sequence[Note]) -> list[Note]:
 
 def _unread(words: Sequence[Word], known: Mapping[str, str], kind: str) -> list[Note]:
     """Words that are not known and may hold settings: those that only a branch adds, outputs."""
-    found = []
-    for word in words:
-        if word.why is None:
-            continue
-        touches = word.text.startswith("--") and word.text.partition("=")[0] in known
-        opaque = not word.text.startswith("-")
-        if touches or opaque or _flag(word, kind) is None:
-            found.append(Note(word.text, word.why, word.line))
-    return found
+    first, *values = words
+    if _flag(replace(first, why=None), kind) in known:
+        return [Note(" ".join(word.text for word in words), first.why or "", first.line)]
+    return [
+        Note(word.text, word.why, word.line)
+        for word in [*([] if first.text.startswith("--") else [first]), *values]
+        if word.why is not None
+    ]
 
 
 def _setting(name: str, kind: str, word: Word, values: Sequence[Word]) -> Setting | None:

@@ -203,6 +203,7 @@ def _companions(
 def _compiled(launch: Launch, found: Understood, dash: str) -> None:
     name = f"{dash}compile.enable"
     if launch.on(name):
+        found.software = "torchtitan"
         return
     found.software = "torchtitan-eager"
     found.defaults.append(
