@@ -212,7 +212,7 @@ class Lexer:
         ]
 
     def _double_quoted(self) -> list[Part]:
-        parts = [Part("text", "", self.line, quoted=True)]
+        parts: list[Part] = []
         while self.at < len(self.text):
             char, line = self.peek(), self.line
             if char == '"':
@@ -227,7 +227,7 @@ class Lexer:
                 end = re.compile(r'\\|[^"\\$`]+').match(self.text, self.at)
                 assert end is not None
                 parts += self._lines(self.take(len(end[0])), line)
-        return parts
+        return parts or [Part("text", "", self.line, quoted=True)]
 
     # ------------------------------------------------------------ expansions
 
