@@ -18,7 +18,7 @@ from planner.planfile import GroupReport, Plan
 from planner.planning import evaluate, plan
 from planner.problem.scenario import Scenario
 from planner.search.given import judged_layout, parse_layout
-from planner.targets import target
+from planner.targets import target as target_of
 
 SMALL_FRACTION = 0.005
 """Exposed traffic below this share of the step is called nothing."""
@@ -28,8 +28,8 @@ def check(
     text: str,
     scenario: Scenario,
     path: str = "SCRIPT",
-    target_name: str | None = None,
-    variables: Mapping[str, str] | None = None,
+    target: str | None = None,
+    env: Mapping[str, str] | None = None,
     layout: str | Mapping[str, Any] | None = None,
 ) -> Check:
     """A launch script's layout on a scenario's hardware, with the script's own training.
@@ -38,16 +38,16 @@ def check(
     counts, and where that contradicts the scenario it is said; hardware is the scenario's.
 
     text: Megatron or torchtitan arguments or a shell script with them, torchtitan's TOML,
-    DeepSpeed's JSON, accelerate's YAML. path: its name in messages. target_name: what it is, where
-    its content does not tell. variables: shell variables from outside. layout: keys that the
-    script leaves to the program.
+    DeepSpeed's JSON, accelerate's YAML. path: its name in messages. target: what it is, where its
+    content does not tell. env: values of shell variables, whatever the script assigns. layout: keys
+    that the script leaves to the program.
 
     Raises:
         UnknownNameError: scripts of that target are not read.
         InputError: not readable, nothing in it is known, a value that counts is unknown or of the
             wrong kind, or it names more accelerators than there are.
     """
-    launch = read_launch(text, path, target_name, variables)
+    launch = read_launch(text, path, target, env)
     found = judged(launch, scenario)
     more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})
     ctx = CostContext.of(found.scenario)
@@ -75,7 +75,7 @@ def _answer(
         verdict = plan_.memory.verdict  # type: ignore[assignment]
     return Check(
         target=launch.target,
-        target_version=target(launch.target).version,
+        target_version=target_of(launch.target).version,
         path=launch.path,
         software=found.base.software.name,
         num_accelerators=found.base.num_accelerators,
@@ -111,7 +111,7 @@ def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutE
     plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
     job = Job(plan_, found.scenario, plain, plan_.rank_order or ())
     reasons = [*core_refusals(job), *megatron_order_refusals(job, found.understood.order)]
-    source = target("megatron").version
+    source = target_of("megatron").version
     return [
         IllegalLayoutError("megatron-core", source, layout.label(), reason) for reason in reasons
     ]

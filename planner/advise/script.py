@@ -168,17 +168,33 @@ def _changed(
     if not changes:
         return base
     try:
-        new = _model(owner, changes) if part == "model" else owner.replace(**changes)
-        return base.replace(**{part: new})
+        return _replaced(base, part, changes)
     except InputError as error:
-        key = error.key or next(iter(changes))
+        key = f"{part}.{_culprit(base, part, changes)}"
         broken.append(
             IllegalLayoutError(
                 RULE_OF_KEY.get(key, "model-dimensions"), "definition",
-                f"{key}={error.value}", error.message, (error.allowed,) if error.allowed else (),
+                f"{key}={changes[key.partition('.')[2]]}", error.message,
+                (error.allowed,) if error.allowed else (),
             )
         )  # fmt: skip
         return base
+
+
+def _replaced(base: Scenario, part: str, changes: Mapping[str, Any]) -> Scenario:
+    owner = getattr(base, part)
+    new = _model(owner, changes) if part == "model" else owner.replace(**changes)
+    return base.replace(**{part: new})
+
+
+def _culprit(base: Scenario, part: str, changes: Mapping[str, Any]) -> str:
+    """The first change that cannot be even alone, else the first of those that cannot together."""
+    for key, value in changes.items():
+        try:
+            _replaced(base, part, {key: value})
+        except InputError:
+            return key
+    return next(iter(changes))
 
 
 def _contradiction(

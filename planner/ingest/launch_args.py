@@ -233,7 +233,11 @@ def _shell(text: str, path: str, forced: str | None, variables: Mapping[str, str
             f"nothing in it is known of {' or '.join(kinds)}", path=path, allowed=NAMED,
         )  # fmt: skip
     launches = [_launch(job, kind, path, script) for job in jobs[kind]]
-    first = launches[0]
+    written = [
+        Note(name, "stands in a here-document, which is not read", line)
+        for line, body in script.documents for name in known_settings(kind) if f"{name} " in body
+    ]  # fmt: skip
+    first = replace(launches[0], unread=(*launches[0].unread, *written))
     for other in launches[1:]:
         if _values(other) != _values(first):
             lines = " and ".join(str(min(w.line for w in job)) for job in jobs[kind])

@@ -27,7 +27,9 @@ TITAN = (
     ("qwen3-30b-a3b", 24, 96, "bf16"), ("llama3-70b", 48, 96, "bf16"),
     ("llama3-405b", 64, 64, "fp8-rowwise"), ("llama3-8b", 16, 64, "mxfp8"),
 )  # fmt: skip
-DENSE = (("llama3-8b", 32, 64, "bf16"), ("gpt3-175b", 48, 96, "fp16"), ("llama3-70b", 64, 64, "bf16"))  # fmt: skip
+DENSE = (
+    ("llama3-8b", 32, 64, "bf16"), ("gpt3-175b", 48, 96, "fp16"), ("llama3-70b", 64, 64, "bf16"),
+)  # fmt: skip
 
 CASES = {
     # target → jobs, software, file, whether overlaps vary, what the program itself decides

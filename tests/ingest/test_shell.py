@@ -176,7 +176,8 @@ def test_scripts_in_scripts_are_read():
 
 
 def test_slurm_options_are_read_and_other_comments_are_not():
-    text = "#!/bin/bash\n#SBATCH --nodes=16 # hosts\n# SBATCH --nodes=8\n#SBATCH -n 4\ntrue\n#SBATCH --nodes=2"
+    head = "#!/bin/bash\n#SBATCH --nodes=16 # hosts\n# SBATCH --nodes=8\n#SBATCH -n 4\n"
+    text = head + "true\n#SBATCH --nodes=2"
     assert [w.text for w in read_shell(text, "j").options] == ["--nodes=16", "-n", "4"]
 
 
@@ -195,8 +196,11 @@ def test_text_that_doubles_itself_is_refused_at_once():
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("text", ["${A:-" * 5000, "$(" * 20000, '"' * 9999, "A=(" * 5000, "<<E\n" * 500,
-                                  "if " * 5000, "bash -c 'eval \"" * 500, "\\" * 9999, "((" * 9999])  # fmt: skip
+DEEP = ("${A:-" * 5000, "$(" * 20000, '"' * 9999, "A=(" * 5000, "<<E\n" * 500, "if " * 5000,
+        "bash -c 'eval \"" * 500, "\\" * 9999, "((" * 9999)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DEEP)
 def test_deep_and_unclosed_texts_end_quickly(text):
     started = time.process_time()
     read_shell(text, "job.sh")
