@@ -11,7 +11,7 @@ from planner.checked import Check, Crossing, Verdict
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, PlannerError
 from planner.export.job import Job
-from planner.export.megatron import core_refusals, megatron_order_refusals
+from planner.export.megatron import core_refusals
 from planner.ingest.launch_args import read_launch
 from planner.layout import Layout
 from planner.planfile import GroupReport, Plan
@@ -110,10 +110,10 @@ def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutE
         return []
     plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
     job = Job(plan_, found.scenario, plain, plan_.rank_order or ())
-    reasons = [*core_refusals(job), *megatron_order_refusals(job, found.understood.order)]
     source = target_of("megatron").version
     return [
-        IllegalLayoutError("megatron-core", source, layout.label(), reason) for reason in reasons
+        IllegalLayoutError("megatron-core", source, layout.label(), reason)
+        for reason in core_refusals(job)
     ]
 
 

@@ -259,7 +259,10 @@ def _score(words: Sequence[Word], kind: str) -> int:
 
 def _jobs(script: Script, kind: str) -> list[tuple[Word, ...]]:
     """Commands with settings of the target; without any, the arrays and texts that have them."""
-    found = [words for words in script.commands if len(words) > 1 and _score(words, kind)]
+    found = [
+        words for words in script.commands
+        if _score(words, kind) and (len(words) > 1 or words[0].text.startswith("-"))
+    ]  # fmt: skip
     bare = [words for words in script.commands if words[0].text.startswith("-")]
     if found and all(words in bare for words in found):  # a file of arguments, some on each line
         return [tuple(word for words in bare for word in words)]

@@ -45,7 +45,23 @@ def understand_megatron(launch: Launch, scenario: Scenario) -> Understood:
     _precision(launch, found, read)
     _overlap(launch, scenario, found, degrees, dp)
     _offload(launch, found, degrees["pp"])
+    _order(launch, found, degrees)
     return found
+
+
+def _order(launch: Launch, found: Understood, degrees: dict[str, int]) -> None:
+    """With pp inside dp the experts' data-parallel degree must be the others', also without any."""
+    if found.order == "tp-cp-dp-pp":
+        return
+    etp = launch.whole("--expert-tensor-parallel-size", degrees["tp"]) or 1
+    of_experts, others = etp * degrees["ep"], degrees["tp"] * degrees["cp"]
+    if of_experts != others:
+        found.refuse(
+            "pp-inside-dp", "megatron-core 0.19.2 core/parallel_state.py",
+            f"--use-tp-pp-dp-mapping, etp·ep={of_experts}, tp·cp={others}",
+            "pipelines are placed inside data parallelism only where etp·ep is tp·cp",
+            ("without --use-tp-pp-dp-mapping",),
+        )  # fmt: skip
 
 
 def _plain(launch: Launch, to: Target, found: Understood) -> tuple[dict[str, Any], Understood]:
@@ -61,8 +77,9 @@ def _plain(launch: Launch, to: Target, found: Understood) -> tuple[dict[str, Any
         settings |= _low_precision(launch, to, found)
     if settings.get(DISPATCHER) == "flex":
         settings[BACKEND] = "hybridep"
-    for name in ("--attention-dropout", "--hidden-dropout"):
-        settings[name] = "0.1" if _share(settings.get(name, "0.1")) else "0.0"
+    drops = ("--attention-dropout", "--hidden-dropout")
+    dropout = any(_share(settings.get(name, "0.1")) for name in drops)
+    settings |= dict.fromkeys(drops, "0.1" if dropout else "0.0")
     return settings, found
 
 
@@ -149,14 +166,14 @@ def _context(launch: Launch, found: Understood, read: dict[str, Any], cp: int) -
     name, sizes = "--cp-comm-type", "--hierarchical-context-parallel-sizes"
     kinds = list(dict.fromkeys(launch.settings[name].value)) if launch.has(name) else ["p2p"]
     codes = {code[name]: kind for kind, code in target("megatron").codes["cp_kind"].items()}
-    if cp == 1:
-        return
     if "a2a+p2p" in kinds and not launch.has(sizes):
         found.refuse(
             "cp-hierarchical-sizes", f"{SOURCE}; NVIDIA-NeMo/Megatron-Bridge#2665",
             f"{name} a2a+p2p", f"needs {sizes}, whose product is cp={cp}; without it ranks train "
             "without context parallelism", _two_factors(sizes, cp),
         )  # fmt: skip
+    if cp == 1:
+        return
     known = next((kind for kind in kinds if kind in codes), "p2p")
     if kinds != [known]:
         found.otherwise.append(

@@ -22,9 +22,17 @@ MOST_CHUNKS = 65536
 def read_stages(launch: Launch, num_layers: int, pp: int, found: Understood) -> None:
     """vp and stage_layers, as Megatron derives them; refusals where it does."""
     given = [name for name in (LAYOUT, PER_CHUNK, CHUNKS) if launch.has(name)]
+    ends = [name for name in (FIRST, LAST, EMBEDDING, LOSS) if launch.has(name)]
+    if LAYOUT in given or (PER_CHUNK in given and {FIRST, LAST} & set(ends)):
+        given += ends
     if len(given) > 1:
-        found.refuse("one-virtual-stage-setting", SOURCE, " and ".join(given),
-                     "at most one of them may be set", tuple(given))  # fmt: skip
+        found.refuse(
+            "one-pipeline-split",
+            SOURCE,
+            " and ".join(given),
+            "these exclude each other",
+            tuple(f"{name} alone" for name in given),
+        )
     elif given and given[0] == LAYOUT:
         _written(launch, num_layers, pp, found)
     else:

@@ -197,7 +197,7 @@ class Lexer:
             return [Part("odd", f"$'{body}'", line, why="an escaped string is not read")]
         if char in "$`":
             return [self._expansion(quoted=False, depth=0)]
-        end = re.compile(r"[^\s;&|()<>\\'\"$`]+").match(self.text, self.at)
+        end = re.compile(r"[^ \t\r\n;&|()<>\\'\"$`]+").match(self.text, self.at)
         assert end is not None
         return [Part("text", self.take(len(end[0])), line)]
 

@@ -60,8 +60,8 @@ class Fields:
             if piece.opaque:
                 self.whole([piece])
                 continue
-            for text in re.findall(r"\s+|\S+", piece.text):
-                if text.isspace():
+            for text in re.findall(r"[ \t\n]+|[^ \t\n]+", piece.text):
+                if text[0] in " \t\n":
                     self.close()
                 else:
                     self.whole([replace(piece, text=text)])
