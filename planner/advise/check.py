@@ -9,7 +9,7 @@ from planner.advise.explain import own_atom
 from planner.advise.script import Judged, judged
 from planner.checked import Check, Crossing, Verdict
 from planner.cost.context import CostContext
-from planner.errors import IllegalLayoutError, PlannerError
+from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.export.job import Job
 from planner.export.megatron import core_refusals
 from planner.ingest.launch_args import read_launch
@@ -50,6 +50,7 @@ def check(
     launch = read_launch(text, path, target, env)
     found = judged(launch, scenario)
     more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})
+    _leave(found, more)
     ctx = CostContext.of(found.scenario)
     given = found.understood.layout | more
     completed, rules = judged_layout(ctx, given, path)
@@ -63,6 +64,19 @@ def check(
     broken = [_with_pairs(ctx, completed, error) for error in _distinct(broken)]
     better = _better(found)
     return _answer(found, completed, broken, plan_, better)
+
+
+def _leave(found: Judged, more: Mapping[str, Any]) -> None:
+    """Refuse keys that the script says itself; drop what was said of the others' defaults."""
+    for said in found.understood.said:
+        if said.key in more:
+            raise InputError(
+                f"{said.key} is said by the script: {said.setting}", path=found.launch.path,
+                line=said.line, key="--layout", value=more[said.key],
+                allowed="keys that the script leaves to the program",
+            )  # fmt: skip
+    kept = [note for note in found.understood.defaults if note.subject not in more]
+    found.understood.defaults = kept
 
 
 def _answer(

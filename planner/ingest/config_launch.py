@@ -8,6 +8,13 @@ from planner.ingest.launch import Launch, Note, Understood
 from planner.problem.scenario import Scenario
 from planner.targets import Target, target
 
+_PROGRAM_S = {
+    "mbs": "1: the program's to choose, --layout mbs=... says it",
+    "recompute": "none: the program's to choose, --layout recompute=full says it",
+    "training": "the model, and what else is not said, are the scenario's",
+}
+"""What these files leave to the training program."""
+
 
 def understand_deepspeed(launch: Launch, scenario: Scenario) -> Understood:
     """What a configuration of DeepSpeed means; the program decides the rest.
@@ -33,6 +40,9 @@ def understand_deepspeed(launch: Launch, scenario: Scenario) -> Understood:
     if launch.has(overlap):
         # only what is exchanged in data parallelism is its to overlap
         found.say(launch, "overlap", "dp" if launch.on(overlap) else "none", overlap)
+    found.defaults += [
+        Note(key, text) for key, text in _PROGRAM_S.items() if key not in found.layout
+    ]  # fmt: skip
     return found
 
 
@@ -94,6 +104,7 @@ def understand_accelerate(launch: Launch, scenario: Scenario) -> Understood:
     found.say(launch, "sp", False)
     if "training.precision" in read:
         found.say(launch, "training.precision", read["training.precision"], "mixed_precision")
+    found.defaults += [Note(key, _PROGRAM_S[key]) for key in ("mbs", "training")]
     return found
 
 

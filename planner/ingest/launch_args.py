@@ -135,7 +135,8 @@ def _toml(text: str, path: str, forced: str | None) -> Launch | None:
     if forced not in (None, "torchtitan-toml"):
         return None
     first = next((line for line in text.splitlines() if line.strip() and line[0] != "#"), "")
-    if not re.match(r"\s*(\[[\w.\"]+\]\s*(#.*)?$|[\w.\"]+\s+=\s)", first):
+    looks = re.match(r"\s*(\[[\w.\"]+\]\s*(#.*)?$|[\w.\"]+\s+=\s)", first)
+    if not looks and (forced is None or "--" in text):
         return None
     try:
         document = tomllib.loads(text)

@@ -101,7 +101,8 @@ def test_export_then_check_is_the_same_layout_and_score(name, no_search):
             refused += 1
             continue
         scenario = scenario_from_document(drawn.inputs)
-        more = {key: drawn.layout[key] for key in left}
+        said = name == "deepspeed" and layout.recompute != "none"
+        more = {} if said else {key: drawn.layout[key] for key in left}
         checked = planner.check(text, scenario, name, layout=more)
         assert checked.broken == () and checked.contradictions == (), (layout, checked.broken)
         assert checked.target == table and checked.unread == ()

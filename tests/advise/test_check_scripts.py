@@ -308,3 +308,43 @@ def test_the_document_is_json(no_search):
     assert document["runs"] is True and document["schema_version"] == 1
     assert {item["key"] for item in document["understood"]} >= {"tp", "pp", "mbs"}
     assert document["plan"]["layout"]["tp"] == 2 and document["rules"] == []
+
+
+def test_what_a_file_leaves_to_the_program_is_said_and_may_be_given(no_search):
+    given = scenario("llama3-8b-torchtitan-h100x64", num_accelerators=16)
+    text = read("accelerate_fsdp.yaml")
+    found = planner.check(text, given)
+    assert found.layout["mbs"] == 1
+    assert {"mbs", "training"} <= {item.subject for item in found.defaults}
+    found = planner.check(text, given, layout="mbs=2")
+    assert found.layout["mbs"] == 2 and "mbs" not in {item.subject for item in found.defaults}
+    with pytest.raises(InputError, match="is said by the script: fsdp_config"):
+        planner.check(text, given, layout="recompute=none")
+
+
+def test_a_target_can_be_forced(no_search):
+    given = scenario("llama3-8b-torchtitan-h100x64")
+    text = "[parallelism]\ntensor_parallel_degree=2\n[compile]\nenable=true\n"
+    assert planner.check(text, given).layout["tp"] == 2
+    plain = 'x="1"\n' + text
+    assert planner.check(plain, given, target="torchtitan-toml").layout["tp"] == 2
+    with pytest.raises(InputError, match="nothing in it is known of megatron"):
+        planner.check("--parallelism.tensor_parallel_degree 2", given, target="megatron")
+
+
+def test_another_framework_s_scenario_is_judged_under_the_script_s_own(no_search):
+    found = planner.check(read("args.txt"), scenario("llama3-8b-torchtitan-h100x64"))
+    assert found.software == "megatron-core"
+    assert any("does not read megatron's settings" in item.text for item in found.otherwise)
+    eager = read("torchtitan-run.sh").replace("--compile.enable ", "")
+    found = planner.check(eager, scenario("llama3-8b-torchtitan-h100x64", num_accelerators=8))
+    assert found.software == "torchtitan-eager"
+    assert any(item.subject == "software" for item in found.defaults)
+
+
+def test_a_registered_model_of_torchtitan_counts(no_search):
+    text = read("llama3_8b.toml").replace('"8B"', '"70B"')
+    found = planner.check(text, scenario("llama3-8b-torchtitan-h100x64"))
+    (said,) = (item for item in found.contradictions if item.key == "model.name")
+    assert (said.script, said.scenario) == ("llama3-70b", "llama3-8b") and said.line
+    assert found.plan.inputs["model"]["name"] == "llama3-70b"
