@@ -218,7 +218,7 @@ class Lexer:
             if char == '"':
                 self.take()
                 break
-            if char == "\\" and self.peek(1) in '\\"$`\n':
+            if char == "\\" and self.peek(1) and self.peek(1) in '\\"$`\n':
                 taken = self.take(2)
                 parts += [] if taken[1] == "\n" else [Part("text", taken[1], line, quoted=True)]
             elif char in "$`":
