@@ -19,6 +19,12 @@ from planner.targets import Target, target
 LARGEST_HOST = 16
 """Accelerators of the largest host there is: wider scale-up domains span several hosts."""
 
+WIDER = {
+    "recompute": "recompute", "cp_kinds": "cp_kind", "offloads": "offload",
+    "schedules": "schedule", "dispatchers": "dispatcher",
+}  # fmt: skip
+"""Choices of a profile, and the keys of a target's codes that name all its framework has."""
+
 RULE_OF_KEY = {
     "training.precision": "precision-exists",
     "training.sequence_length": "positions-exist",
@@ -140,13 +146,13 @@ def _widened(software: Software, to: Target, found: Understood) -> Software:
         changes["sequence_parallel"] = (
             "optional" if len(kinds) > 1 else "always" if kinds == ("true",) else "never"
         )
-    changes["recompute"] = tuple(dict.fromkeys([*software.recompute, *to.values("recompute")]))
+    for field_, key in WIDER.items():
+        own = getattr(software, field_)
+        if own or key != "dispatcher":  # no dispatcher: no experts
+            named = [value for value in to.values(key) if value != "none" or "none" in own]
+            changes[field_] = tuple(dict.fromkeys([*own, *named]))
     if "dp_replicate" in to.names:
         changes["shard_groups"] = "any"
-    if software.dispatchers:
-        changes["dispatchers"] = tuple(
-            dict.fromkeys([*software.dispatchers, *to.values("dispatcher")])
-        )
     return software.replace(**changes)
 
 

@@ -27,6 +27,8 @@ def understand_deepspeed(launch: Launch, scenario: Scenario) -> Understood:
     found = Understood(order=next(iter(to.orders)))
     for key in ("tp", "pp"):
         found.say(launch, key, launch.whole(to.names[key], 1), to.names[key])
+    device = "zero_optimization.offload_optimizer.device"
+    found.say(launch, "offload", read["offload"], device)
     stage = "zero_optimization.stage"
     found.say(launch, "zero_stage", launch.whole(stage, 0, least=0), stage)
     _deepspeed_batch(launch, scenario, found, to)

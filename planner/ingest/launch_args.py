@@ -38,6 +38,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
         "--overlap-param-gather!", "--no-overlap-p2p-communication!",
         "--overlap-moe-expert-parallel-comm!", "--recompute-activations!", "--cp-comm-type*",
         "--recompute-modules*", "--hierarchical-context-parallel-sizes*", "--cpu-offloading!",
+        "--cpu-offloading-num-layers", "--offload-modules*",
         "--eval-micro-batch-size", "--eval-global-batch-size", "--use-megatron-fsdp!",
         "--use-torch-fsdp2!", "--data-parallel-sharding-strategy", "--group-query-attention!",
         "--position-embedding-type", "--max-position-embeddings",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-from planner.ingest.launch import Launch, Note, Understood
+from planner.ingest.launch import Launch, Note, Understood, whole_number
 from planner.ingest.megatron_stages import read_stages
 from planner.ingest.model_launch import read_model
 from planner.problem.scenario import Scenario
@@ -180,6 +181,14 @@ def _context(launch: Launch, found: Understood, read: dict[str, Any], cp: int) -
             Note("cp_kind", f"{' and '.join(kinds)} is judged as {known}", launch.line(name))
         )
     found.say(launch, "cp_kind", codes[known], name)
+    if codes[known] == "hierarchical" and launch.has(sizes):
+        factors = [whole_number(size) or 0 for size in launch.settings[sizes].value]
+        if prod(factors) != cp or len(factors) != 2:
+            found.refuse("cp-hierarchical-sizes", SOURCE,
+                         f"{sizes} {' '.join(map(str, launch.settings[sizes].value))}, cp={cp}",
+                         "two sizes, whose product is cp", _two_factors(sizes, cp))  # fmt: skip
+        else:
+            found.say(launch, "cp_a2a", factors[0], sizes)
 
 
 def _two_factors(sizes: str, cp: int) -> tuple[str, ...]:
@@ -274,16 +283,25 @@ def _overlap(
 
 
 def _offload(launch: Launch, found: Understood, pp: int) -> None:
-    if not launch.on("--cpu-offloading"):
-        return
+    """What lives with the host; Transformer Engine's way for activations knows one stage alone."""
+    layered, fine = launch.on("--cpu-offloading"), launch.on("--fine-grained-activation-offloading")
+    layered = layered or launch.has("--cpu-offloading-num-layers")
     source = "megatron-core 0.19.2 transformer_config.py"
-    if pp > 1:
+    if layered and pp > 1:
         found.refuse("offload-needs-one-stage", source, f"--cpu-offloading, pp={pp}",
                      "offloading activations to the host needs pp=1", ("pp=1",))  # fmt: skip
-    if text_of(found.layout.get("recompute", "none")) != "none":
+    if layered and text_of(found.layout.get("recompute", "none")) != "none":
         found.refuse("offload-excludes-recompute", source, "--cpu-offloading",
                      "offloading activations excludes recompute", ("recompute=none",))  # fmt: skip
-    found.otherwise.append(
-        Note("memory", "activations are judged as kept on the accelerator: offloading them is not "
-             "modelled", launch.line("--cpu-offloading"))
+    kinds = {"optimizer": launch.on("--optimizer-cpu-offload"), "activations": layered or fine}
+    found.say(
+        launch, "offload", "+".join(kind for kind, is_on in kinds.items() if is_on) or "none",
+        "--optimizer-cpu-offload", "--cpu-offloading", "--cpu-offloading-num-layers",
+        "--fine-grained-activation-offloading",
     )  # fmt: skip
+    fraction = "--optimizer-offload-fraction"
+    if kinds["optimizer"] and _share(launch.text(fraction, "1.0")) < 1:
+        found.otherwise.append(
+            Note("offload", f"{fraction} {launch.text(fraction)} is judged as the whole optimizer",
+                 launch.line(fraction))
+        )  # fmt: skip

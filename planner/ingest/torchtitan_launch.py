@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 from planner.ingest.launch import Launch, Note, Understood
+from planner.layout import V_SHAPED
 from planner.problem.scenario import Scenario
 from planner.targets import Target, target
 
-INTERLEAVED = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble")
-V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
-SCHEDULES = ("1F1B", "GPipe", *INTERLEAVED, *V_SHAPED)
+UNMODELLED = {"GPipe": "1f1b", "LoopedBFS": "interleaved"}
+"""Schedules of torchtitan that are not modelled, and what they are judged as."""
+
 LOCAL_BATCH = 8
 """torchtitan's default, config/configs.py."""
 
@@ -37,7 +38,7 @@ def understand_torchtitan(launch: Launch, scenario: Scenario) -> Understood:
     num_layers = _model(launch, scenario, found, read, to)
     _batch(launch, scenario, found, to, degrees["pp"], dash)
     if degrees["pp"] > 1:
-        _stages(launch, found, dash, num_layers, degrees["pp"])
+        _stages(launch, found, to, num_layers, degrees["pp"])
     _companions(launch, found, to, read, degrees, dash)
     return found
 
@@ -124,18 +125,21 @@ def _batch(
         found.defaults.append(Note("training.sequence_length", f"2048: without {length}", None))
 
 
-def _stages(launch: Launch, found: Understood, dash: str, num_layers: int, pp: int) -> None:
+def _stages(launch: Launch, found: Understood, to: Target, num_layers: int, pp: int) -> None:
+    dash = "--" if to.name == "torchtitan" else ""
     name = f"{dash}parallelism.pipeline_parallel_schedule"
-    schedule = launch.choice(name, SCHEDULES, "1F1B")
+    codes = {str(code[name]): kind for kind, code in to.codes["schedule"].items()}
+    said = launch.choice(name, (*codes, *UNMODELLED), "1F1B")
+    schedule = codes.get(said) or UNMODELLED[said]
     each = f"{dash}parallelism.module_fqns_per_model_part"
     per_stage = f"{dash}parallelism.pipeline_parallel_layers_per_stage"
-    single = schedule in ("1F1B", "GPipe")
+    single = schedule == "1f1b"
     vp = 1 if single else 2
-    if schedule not in ("1F1B", "Interleaved1F1B"):
+    if said in UNMODELLED:
         found.otherwise.append(
-            Note("schedule", f"{schedule} is judged as {'1F1B' if single else 'interleaved 1F1B'}",
-                 launch.line(name))
-        )  # fmt: skip
+            Note("schedule", f"{said} is judged as {schedule}", launch.line(name))
+        )
+    found.say(launch, "schedule", schedule, name)
     if launch.has(each):
         parts = [layers_of_part(part) for part in launch.settings[each].value]
         if not parts or len(parts) % pp or sum(parts) != num_layers:
@@ -146,7 +150,11 @@ def _stages(launch: Launch, found: Understood, dash: str, num_layers: int, pp: i
             )  # fmt: skip
             return
         vp = len(parts) // pp
-        found.say(launch, "stage_layers", [sum(parts[i::pp]) for i in range(pp)], each)
+        held = [parts[i * pp : (i + 1) * pp] for i in range(vp)]
+        if schedule in V_SHAPED:  # the second chunk of each rank lies on the way back
+            held[1::2] = [chunks[::-1] for chunks in held[1::2]]
+        layers = [sum(rank) for rank in zip(*held, strict=True)]
+        found.say(launch, "stage_layers", layers, each)
     elif launch.has(per_stage):
         chunks = -(-num_layers // (launch.whole(per_stage) or 1))
         if chunks % pp:
@@ -157,7 +165,7 @@ def _stages(launch: Launch, found: Understood, dash: str, num_layers: int, pp: i
         vp = chunks // pp
     if single != (vp == 1):
         found.refuse("schedule", "torchtitan distributed/pipeline_parallel.py",
-                     f"{schedule}, {vp} stages a rank",
+                     f"{said}, {vp} stages a rank",
                      "1F1B has one stage a rank, interleaved schedules two or more")  # fmt: skip
     found.say(launch, "vp", vp, name, each, per_stage)
 

@@ -211,7 +211,10 @@ def test_val_15_hierarchical_context_parallelism_needs_its_sizes():
     given = megatron(scenario("llama3-8b", "dgx-h100", 16),
                      f"{flags} --hierarchical-context-parallel-sizes 4 2")  # fmt: skip
     assert given.broken == ()
-    assert any(item.subject == "cp_kind" for item in given.otherwise)  # judged as a ring, and said
+    assert given.layout["cp_kind"] == "hierarchical" and given.layout["cp_a2a"] == 4
+    wrong = megatron(scenario("llama3-8b", "dgx-h100", 16),
+                     f"{flags} --hierarchical-context-parallel-sizes 4 4")  # fmt: skip
+    assert "cp-hierarchical-sizes" in rules(wrong)
 
 
 MIXTRAL = "--expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall"

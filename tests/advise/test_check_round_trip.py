@@ -10,7 +10,7 @@ import planner
 from planner.advise import check as checking
 from planner.errors import ExportError
 from planner.export import export_plan
-from planner.layout import OVERLAPS, Layout
+from planner.layout import CP_KINDS, OVERLAPS, Layout
 from planner.problem.scenario import scenario_from_document
 from planner.targets import target
 from tests.parsers.plans import random_plans
@@ -65,7 +65,10 @@ def scored(plan, order, axes):
     """The plan's layout evaluated where the target's order puts it."""
     scenario = scenario_from_document(plan.inputs)
     software = scenario.software.replace(
-        orders={order: axes}, sequence_parallel="optional", zero_stages=(0, 1, 2, 3)
+        orders={order: axes},
+        sequence_parallel="optional",
+        zero_stages=(0, 1, 2, 3),
+        cp_kinds=tuple(dict.fromkeys([*scenario.software.cp_kinds, *CP_KINDS])),
     )
     scenario = scenario.replace(
         software=software, search=scenario.search.replace(orders="framework")
@@ -94,6 +97,11 @@ def test_export_then_check_is_the_same_layout_and_score(name, no_search):
         if layout.ep == 1:  # no target has a word for exchanges that do not happen
             kept = [axis for axis in layout.overlap.split("+") if axis != "ep"]
             layout = replace(layout, overlap="+".join(kept) or "none")
+        if table == "megatron" and layout.vp == 1 and "pp" not in layout.overlap:
+            # nor has Megatron one for sends of a plain pipeline that do not overlap
+            travels = [*layout.overlap.removeprefix("none").split("+"), "pp"]
+            kept = [axis for axis in OVERLAPS if axis in travels]
+            layout = replace(layout, overlap="+".join(kept))
         drawn = replace(drawn, layout=layout.to_document())
         try:
             text = export_plan(drawn, name)[file]
