@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections import Counter
 
 import pytest
@@ -88,8 +89,6 @@ def answered():
         scenario = scenario_from_document(drawn.inputs)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checking, "_better", lambda found: None)
-            import shlex
-
             found = planner.check(shlex.join(argv), scenario, name, target="megatron")
         jobs.append({"argv": argv, "world_size": scenario.num_accelerators, "ranks": [0]})
         checks.append(found)

@@ -348,3 +348,43 @@ def test_a_registered_model_of_torchtitan_counts(no_search):
     (said,) = (item for item in found.contradictions if item.key == "model.name")
     assert (said.script, said.scenario) == ("llama3-70b", "llama3-8b") and said.line
     assert found.plan.inputs["model"]["name"] == "llama3-70b"
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 1.0", "offload", "optimizer"),
+        ("--fine-grained-activation-offloading --offload-modules core_attn moe_act", "offload",
+         "activations"),
+        ("--context-parallel-size 4 --cp-comm-type a2a+p2p "
+         "--hierarchical-context-parallel-sizes 2 2", "cp_a2a", 2),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4",
+         "recompute", "full"),
+        ("--recompute-granularity selective --recompute-modules core_attn mlp", "recompute",
+         "selective"),
+    ],
+)  # fmt: skip
+def test_choices_that_a_search_does_not_try_are_judged(flags, key, value, no_search):
+    text = (
+        f"--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer {flags}"
+    )
+    found = planner.check(text, scenario(**EIGHT))
+    assert found.layout[key] == value and found.broken == ()
+    approximated = "block" in flags or "mlp" in flags
+    assert any(item.subject == "recompute" for item in found.otherwise) is approximated
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind", "vp"),
+    [("1F1B", "1f1b", 1), ("Interleaved1F1B", "interleaved", 2), ("ZBVZeroBubble", "zb-v", 2),
+     ("DualPipeV", "dualpipev", 2), ("InterleavedZeroBubble", "interleaved-zb", 2),
+     ("GPipe", "1f1b", 1)],
+)  # fmt: skip
+def test_schedules_of_torchtitan(schedule, kind, vp, no_search):
+    text = "torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b " \
+        "--compile.enable --parallelism.pipeline_parallel_degree 4 --training.seq_len 8192 " \
+        "--training.local_batch_size 8 activation-checkpoint:full " \
+        f"--parallelism.pipeline_parallel_schedule {schedule}"  # fmt: skip
+    found = planner.check(text, scenario("llama3-8b-torchtitan-h100x64"))
+    assert (found.layout["schedule"], found.layout["vp"], found.broken) == (kind, vp, ())
+    assert any(item.subject == "schedule" for item in found.otherwise) is (schedule == "GPipe")
