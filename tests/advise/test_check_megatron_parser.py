@@ -55,6 +55,7 @@ THEIRS = {
     "chunks-have-layers",
     "interleaved-microbatches",
     "experts-need-sp",
+    "sp-divides-sequence",
     "ep-overlap-needs-microbatches",
 }
 """Rules that Megatron enforces when it trains, or not at all: it derives its own."""
