@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError
+from planner.export.rank_map import LARGEST_HOST
 from planner.files import load
 from planner.ingest.launch import Launch, Note, Understood
 from planner.ingest.understand import understand
@@ -15,9 +16,6 @@ from planner.problem.model import MLA, Model, MoE
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.targets import Target, target
-
-LARGEST_HOST = 16
-"""Accelerators of the largest host there is: wider scale-up domains span several hosts."""
 
 WIDER = {
     "recompute": "recompute", "cp_kinds": "cp_kind", "offloads": "offload",

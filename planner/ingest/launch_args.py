@@ -168,8 +168,9 @@ def _yaml(text: str, path: str, forced: str | None) -> Launch | None:
     if forced is None and not re.match(r"[A-Za-z_][\w.]*:(\s|$)", first):
         return None
     places: dict[str, int | None] = {}
-    _places(read_text(text, path), "", places)
-    document = read_text(text, path).plain()
+    root = read_text(text, path)
+    _places(root, "", places)
+    document = root.plain()
     if not isinstance(document, Mapping):
         raise InputError("is no mapping", path=path, allowed=NAMED)
     return _of_keys("accelerate", path, _flat(document), places.get)

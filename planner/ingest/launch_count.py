@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from planner.ingest.launch import Count, whole_number
 from planner.ingest.shell import Script
@@ -32,9 +33,13 @@ def count_of(words: Sequence[Word], script: Script) -> Count:
     given = dict(_options([*script.options, *words]))
     hosts, each, total = (_first(given, names) for names in (HOSTS, EACH, TOTAL))
     runs_torchrun = any(word.text.rpartition("/")[2] in PLACED_BY_TORCHRUN for word in words)
-    if hosts is None and runs_torchrun and not any(name in given for name in HOSTS):
+    # options that come from outside may name a count
+    silent = runs_torchrun and not any(
+        word.why and not before.text.startswith("-") for before, word in pairwise(words)
+    )
+    if hosts is None and silent and not any(name in given for name in HOSTS):
         hosts = ("torchrun", 1, words[0])  # its default
-    if each is None and runs_torchrun and not any(name in given for name in EACH):
+    if each is None and silent and not any(name in given for name in EACH):
         each = ("torchrun", 1, words[0])
     known = [option for option in (hosts, each, total) if option is not None]
     if not known:

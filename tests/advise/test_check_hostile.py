@@ -51,7 +51,7 @@ def no_search():
         yield
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(damaged())
 def test_a_damaged_script_is_answered_or_refused(tmp_path_factory, text):
     made = tmp_path_factory.getbasetemp() / "made"

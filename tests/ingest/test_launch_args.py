@@ -81,6 +81,8 @@ COUNTS = {
     "torchrun --nproc-per-node=8 --nnodes=4": (4, 8, None),
     "torchrun": (1, 1, None),
     "torchrun --nproc-per-node gpu": (1, None, None),
+    "torchrun $DISTRIBUTED_ARGS": (None, None, None),
+    "torchrun --nnodes 2 $MORE": (2, None, None),
     "torchrun --nnodes 1:4 --nproc_per_node 8": (None, 8, None),
     "srun -N 16 --gpus-per-node=4 python": (16, 4, None),
     "srun -N16 --gres=gpu:h100:8 python": (16, 8, None),
