@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "planner.api": (
-        "calibrate_collectives", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
+        "calibrate_collectives", "check", "compare", "diagnose", "evaluate", "evaluate_many",
+        "explain",
         "export_plan", "load_scenario", "names", "plan", "read_plan", "schema", "scenario_of",
         "validate_collectives", "validate_runs", "Comparison", "Scenario", "Validation",
     ),

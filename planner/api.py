@@ -17,10 +17,12 @@ from planner import files
 from planner.advice import Diagnosis, Explanation
 from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
+from planner.advise.check import check
 from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.advise.timeline import timeline
+from planner.checked import Check
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.evidence.accuracy import Accuracy
@@ -247,6 +249,7 @@ __all__ = [
     "PUBLISHED_RUNS",
     "Accuracy",
     "Calibration",
+    "Check",
     "CollectivesValidation",
     "Comparison",
     "Diagnosis",
@@ -265,6 +268,7 @@ __all__ = [
     "calibrate_errors",
     "calibrate_kernels",
     "calibrate_runs",
+    "check",
     "compare",
     "diagnose",
     "evaluate",

@@ -44,6 +44,8 @@ class Target(Strict):
     tier: Literal[1, 2, 3]
     parser: str
     software: tuple[str, ...] = ()  # profiles whose plans it takes; the first is re-solved under
+    # Further profiles that scripts of this target may be checked under.
+    checked_under: tuple[str, ...] = ()
     orders: dict[str, tuple[OrderAxis, ...]] = Field(default_factory=dict)
     names: dict[str, str] = Field(default_factory=dict)
     codes: dict[str, dict[str, dict[str, Setting]]] = Field(default_factory=dict)

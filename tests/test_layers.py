@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "roofs", "bars"),
+    ("advice", "checked", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
     ("advise", "sweep", "measuring"),
@@ -81,9 +81,10 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("accuracy",),
     ),
     "advise": (
-        ("baseline", "contexts", "measured", "operators", "expressible"),
+        ("baseline", "contexts", "measured", "operators", "expressible", "script"),
         ("accounting", "actions", "ledger", "timeline"),
         ("explain", "diagnose", "roofline"),
+        ("check",),
     ),
 }
 

@@ -14,7 +14,7 @@ import planner
 PUBLIC = [
     "__version__",
     # calls
-    "calibrate_collectives", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
+    "calibrate_collectives", "check", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
     "export_plan", "load_scenario", "names", "plan", "read_plan", "scenario_of", "schema",
     "validate_collectives", "validate_runs",
     # values

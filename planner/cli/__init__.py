@@ -1,5 +1,6 @@
 """The command line: `planner`. Everything it does is one call of `planner.api`."""
 
+from planner.cli.check import check as check_command
 from planner.cli.collectives import calibrate_collectives, validate_collectives
 from planner.cli.commands import calibrate, main, validate
 from planner.cli.explain import explain as explain_command
@@ -7,6 +8,7 @@ from planner.cli.kernels import calibrate_kernels, validate_kernels
 from planner.cli.roofline import roofline as roofline_command
 from planner.cli.runs import calibrate_errors, calibrate_runs, validate_runs
 
+main.add_command(check_command)
 main.add_command(explain_command)
 main.add_command(roofline_command)
 for command in (validate_runs, validate_collectives, validate_kernels):

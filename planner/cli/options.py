@@ -14,6 +14,9 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
+_EXAMPLES = {"KEY=VALUE": "training.global_batch_size=512", "NAME=VALUE": "NNODES=16"}
+
+
 class Choice(click.Choice[str]):
     """A choice that answers a misspelt value with the nearest one."""
 
@@ -24,15 +27,18 @@ class Choice(click.Choice[str]):
         return f"'{value}' is not one of {', '.join(self.choices)}{hint}"
 
 
-def _assignments(
+def assignments(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
+    """KEY=VALUE, any number of times, as a mapping."""
     overrides = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(
-                f"'{text}' is not KEY=VALUE, such as training.global_batch_size=512", ctx, param
+                f"'{text}' is not {param.metavar}, such as {_EXAMPLES[str(param.metavar)]}",
+                ctx,
+                param,
             )
         if key.strip() in overrides:
             raise click.BadParameter(f"{key.strip()} is set twice", ctx, param)
@@ -63,7 +69,7 @@ def as_json(command: Command) -> Command:
 def overrides(command: Command) -> Command:
     """--set KEY=VALUE, any number of times"""
     return click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_assignments,
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=assignments,
         help="Override a key of the scenario (dotted; the value is YAML). Repeatable.",
     )(command)  # fmt: skip
 

@@ -21,7 +21,7 @@ from planner.layout import (
     Layout,
 )
 from planner.search.context_rules import a2a_sizes
-from planner.search.legality import check
+from planner.search.legality import broken_rules
 from planner.search.rules import can_overlap_exchanges
 
 INTEGERS = (
@@ -68,7 +68,35 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
         InputError: an unknown key, or a value of the wrong kind.
         IllegalLayoutError: a rule is broken, or derived keys disagree.
     """
+    layout, broken = judged_layout(ctx, given, path)
+    if broken:
+        raise broken[0]
+    assert layout is not None
+    return layout
+
+
+def judged_layout(
+    ctx: CostContext, given: Mapping[str, Any], path: str = "--layout"
+) -> tuple[Layout | None, list[IllegalLayoutError]]:
+    """The layout of such keys and values, and every rule it breaks; none where dp is no integer.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+    """
     values = {key: _value(key, value, path) for key, value in given.items() if value is not None}
+    try:
+        layout = _completed(ctx, values)
+    except IllegalLayoutError as error:
+        return None, [error]
+    no_experts = [] if ctx.model.moe is not None else _no_experts(layout, values)
+    found = [*no_experts, *broken_rules(ctx, layout), *_disagreements(layout, values)]
+    default = replace(layout, stage_layers=None)
+    split = model_layers_by_stage(ctx.model, default, ctx.reserved)
+    return default if layout.stage_layers == tuple(split) else layout, found
+
+
+def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
+    """The layout of checked values, with what is not given."""
     software, n = ctx.software, ctx.num_accelerators
     tp, cp, pp = (values.get(axis, 1) for axis in ("tp", "cp", "pp"))
     if n % (tp * cp * pp) and not {"dp", "dp_shard", "dp_replicate"} & values.keys():
@@ -102,13 +130,7 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     )  # fmt: skip
     if "overlap" not in values:
         layout = replace(layout, overlap=default_overlap(ctx, layout))
-    if ctx.model.moe is None:
-        _no_experts(layout, values)
-    check(ctx, layout)
-    _agree(layout, values)
-    default = replace(layout, stage_layers=None)
-    split = model_layers_by_stage(ctx.model, default, ctx.reserved)
-    return default if layout.stage_layers == tuple(split) else layout
+    return layout
 
 
 def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
@@ -148,29 +170,32 @@ def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:
     return first if values.get("ep", 1) > 1 else Layout().dispatcher
 
 
-def _no_experts(layout: Layout, values: Mapping[str, Any]) -> None:
-    for key in ("ep", "etp", "dispatcher"):
-        if key in values and values[key] != getattr(Layout(), key):
-            raise IllegalLayoutError(
-                rule="experts-need-moe",
-                source="definition",
-                value=f"{key}={getattr(layout, key)}",
-                message="expert parallelism needs a model with experts",
-                nearest=(f"{key}={getattr(Layout(), key)}",),
-            )
+def _no_experts(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:
+    return [
+        IllegalLayoutError(
+            rule="experts-need-moe",
+            source="definition",
+            value=f"{key}={getattr(layout, key)}",
+            message="expert parallelism needs a model with experts",
+            nearest=(f"{key}={getattr(Layout(), key)}",),
+        )
+        for key in ("ep", "etp", "dispatcher")
+        if key in values and values[key] != getattr(Layout(), key)
+    ]
 
 
-def _agree(layout: Layout, values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        derived = getattr(layout, key, value)
-        if derived != value:
-            raise IllegalLayoutError(
-                rule="derived-keys-agree",
-                source="definition",
-                value=f"{key}={value}",
-                message=f"{key} follows from the other keys",
-                nearest=(f"{key}={derived}",),
-            )
+def _disagreements(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:
+    return [
+        IllegalLayoutError(
+            rule="derived-keys-agree",
+            source="definition",
+            value=f"{key}={value}",
+            message=f"{key} follows from the other keys",
+            nearest=(f"{key}={getattr(layout, key)}",),
+        )
+        for key, value in values.items()
+        if getattr(layout, key, value) != value
+    ]
 
 
 def _value(key: str, value: Any, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +21,16 @@ def check(ctx: CostContext, layout: Layout) -> None:
     Raises:
         IllegalLayoutError: a rule is broken.
     """
+    for error in broken_rules(ctx, layout):
+        raise error
+
+
+def broken_rules(ctx: CostContext, layout: Layout) -> Iterator[IllegalLayoutError]:
+    """Every rule a layout breaks, with the nearest values that keep it."""
     for rule in rules_for(ctx):
         if not bool(np.all(rule.holds(ctx, layout))):
             key = rule.keys[0]
-            raise IllegalLayoutError(
+            yield IllegalLayoutError(
                 rule=rule.id,
                 source=rule.source,
                 value=", ".join(f"{k}={getattr(layout, k)}" for k in rule.keys),
@@ -35,7 +42,7 @@ def check(ctx: CostContext, layout: Layout) -> None:
         or sum(layout.stage_layers) != ctx.model.num_layers
         or min(layout.stage_layers) < 1
     ):
-        raise IllegalLayoutError(
+        yield IllegalLayoutError(
             rule="stage-layers",
             source="NVIDIA/Megatron-LM#1304",
             value="stage_layers=" + "+".join(map(str, layout.stage_layers)),

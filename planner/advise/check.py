@@ -1,0 +1,243 @@
+"""A user's own launch script on a scenario: whether it runs, how fast, and what would be better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.advise.explain import own_atom
+from planner.advise.script import Judged, judged
+from planner.checked import Check, Crossing, Verdict
+from planner.cost.context import CostContext
+from planner.errors import IllegalLayoutError, InputError, PlannerError
+from planner.export.job import Job
+from planner.export.megatron import core_refusals
+from planner.ingest.launch_args import read_launch
+from planner.layout import Layout
+from planner.planfile import GroupReport, Plan
+from planner.planning import evaluate, plan
+from planner.problem.scenario import Scenario
+from planner.search.given import judged_layout, parse_layout
+from planner.targets import target as target_of
+
+SMALL_FRACTION = 0.005
+"""Exposed traffic below this share of the step is called nothing."""
+
+
+def check(
+    text: str,
+    scenario: Scenario,
+    path: str = "SCRIPT",
+    target: str | None = None,
+    env: Mapping[str, str] | None = None,
+    layout: str | Mapping[str, Any] | None = None,
+) -> Check:
+    """A launch script's layout on a scenario's hardware, with the script's own training.
+
+    The script is read, never run. What it says of count, batch, sequence, precision and model
+    counts, and where that contradicts the scenario it is said; hardware is the scenario's.
+
+    text: Megatron or torchtitan arguments or a shell script with them, torchtitan's TOML,
+    DeepSpeed's JSON, accelerate's YAML. path: its name in messages. target: what it is, where its
+    content does not tell. env: values of shell variables, whatever the script assigns. layout: keys
+    that the script leaves to the program.
+
+    Raises:
+        UnknownNameError: scripts of that target are not read.
+        InputError: not readable, nothing in it is known, a value that counts is unknown or of the
+            wrong kind, or it names more accelerators than there are.
+    """
+    launch = read_launch(text, path, target, env)
+    found = judged(launch, scenario)
+    more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})
+    _leave(found, more)
+    ctx = CostContext.of(found.scenario)
+    given = found.understood.layout | more
+    completed, rules = judged_layout(ctx, given, path)
+    broken = [*found.broken, *rules]
+    plan_ = None
+    if completed is not None and not broken:
+        plan_ = evaluate(found.scenario, completed.to_document())
+        broken += _refusals(found, plan_, completed)
+    if broken:
+        plan_ = None
+    broken = [_with_pairs(ctx, completed, error) for error in _distinct(broken)]
+    better = _better(found)
+    return _answer(found, completed, broken, plan_, better)
+
+
+def _leave(found: Judged, more: Mapping[str, Any]) -> None:
+    """Refuse keys that the script says itself; drop what was said of the others' defaults."""
+    for said in found.understood.said:
+        if said.key in more:
+            raise InputError(
+                f"{said.key} is said by the script: {said.setting}", path=found.launch.path,
+                line=said.line, key="--layout", value=more[said.key],
+                allowed="keys that the script leaves to the program",
+            )  # fmt: skip
+    kept = [note for note in found.understood.defaults if note.subject not in more]
+    found.understood.defaults = kept
+
+
+def _answer(
+    found: Judged, layout: Layout | None, broken: list[IllegalLayoutError], plan_: Plan | None,
+    better: Plan | None,
+) -> Check:  # fmt: skip
+    launch, understood = found.launch, found.understood
+    verdict: Verdict = "illegal"
+    if plan_ is not None and plan_.memory is not None:
+        verdict = plan_.memory.verdict  # type: ignore[assignment]
+    return Check(
+        target=launch.target,
+        target_version=target_of(launch.target).version,
+        path=launch.path,
+        software=found.base.software.name,
+        num_accelerators=found.base.num_accelerators,
+        verdict=verdict,
+        understood=tuple(understood.said),
+        defaults=tuple(understood.defaults),
+        otherwise=(*found.notes, *understood.otherwise),
+        ignored=launch.ignored,
+        unread=launch.unread,
+        contradictions=tuple(found.contradictions),
+        broken=tuple(broken),
+        products=() if layout is None else products(layout, found.base),
+        layout=None if layout is None else layout.to_document(),
+        plan=plan_,
+        crossings=() if plan_ is None else _crossings(plan_, better),
+        better=better,
+        **_gain(plan_, better),
+    )
+
+
+def _distinct(broken: list[IllegalLayoutError]) -> list[IllegalLayoutError]:
+    """One of each rule, the framework's own words first."""
+    found: dict[str, IllegalLayoutError] = {}
+    for error in broken:
+        found.setdefault(error.rule, error)
+    return list(found.values())
+
+
+def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutError]:
+    """What Megatron-Core does not run, though the rules of layouts allow it."""
+    if found.launch.target != "megatron":
+        return []
+    plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
+    job = Job(plan_, found.scenario, plain, plan_.rank_order or ())
+    source = target_of("megatron").version
+    return [
+        IllegalLayoutError("megatron-core", source, layout.label(), reason)
+        for reason in core_refusals(job)
+    ]
+
+
+def _better(found: Judged) -> Plan | None:
+    """The best plan of the same job; None where it cannot be planned."""
+    try:
+        best = plan(found.base, top_k=1)
+    except PlannerError:
+        return None
+    return None if best.layout is None else best
+
+
+def _gain(plan_: Plan | None, better: Plan | None) -> dict[str, Any]:
+    if plan_ is None or better is None or plan_.time is None or better.time is None:
+        return {}
+    assert plan_.step_seconds is not None and better.step_seconds is not None
+    gain = plan_.step_seconds - better.step_seconds
+    return {
+        "gain_seconds": gain,
+        "gain_fraction": gain / plan_.step_seconds,
+        "terms": {term: seconds - better.time[term] for term, seconds in plan_.time.items()},
+    }
+
+
+# ---------------------------------------------------------------- what is said of a layout
+
+
+def products(layout: Layout, scenario: Scenario) -> tuple[str, ...]:
+    """The products that a layout must keep, with their factors."""
+    n, stage = scenario.num_accelerators, layout.tp * layout.cp * layout.dp
+    found = [
+        f"tp·cp·pp·dp = {layout.tp}·{layout.cp}·{layout.pp}·{layout.dp} = {layout.num_ranks} of "
+        f"{n} accelerators",
+        f"mbs·dp·micro-batches = {layout.mbs}·{layout.dp}·{layout.num_microbatches} = "
+        f"{layout.mbs * layout.dp * layout.num_microbatches} of "
+        f"{scenario.training.global_batch_size} sequences",
+    ]
+    if scenario.model.moe is not None:
+        found.insert(
+            1,
+            f"etp·ep = {layout.etp}·{layout.ep} = {layout.etp * layout.ep}, to divide tp·cp·dp = "
+            f"{layout.tp}·{layout.cp}·{layout.dp} = {stage} ranks of a stage",
+        )
+    return tuple(found)
+
+
+def _with_pairs(
+    ctx: CostContext, layout: Layout | None, error: IllegalLayoutError
+) -> IllegalLayoutError:
+    """Where experts do not fit a stage, the pairs of ep and pp that do, nearest to those given."""
+    if error.rule != "experts-fit-ranks" or layout is None or ctx.model.moe is None:
+        return error
+    n, experts = ctx.num_accelerators, ctx.model.moe.num_experts
+    cell = layout.tp * layout.cp
+
+    def fits(ep: int, pp: int) -> bool:
+        return n % (cell * pp) == 0 and n // pp % (layout.etp * ep) == 0
+
+    eps = [ep for ep in range(1, layout.ep + 1) if experts % ep == 0 and fits(ep, layout.pp)]
+    pps = [pp for pp in range(1, layout.pp + 1) if fits(layout.ep, pp)]
+    pairs = [f"ep={ep} with pp={layout.pp}" for ep in eps[-1:]]
+    pairs += [f"pp={pp} with ep={layout.ep}" for pp in pps[-1:]]
+    nearest = tuple(pairs) or error.nearest
+    return IllegalLayoutError(error.rule, error.source, error.value, error.message, nearest)
+
+
+def _crossings(plan_: Plan, better: Plan | None) -> tuple[Crossing, ...]:
+    found = []
+    for name, group in plan_.groups.items():
+        reason = _reason(plan_, name, group)
+        if reason is None:
+            continue
+        inner = next(iter(group.split))
+        other = better.groups.get(name) if better is not None else None
+        found.append(
+            Crossing(
+                group=name,
+                members=group.members,
+                inside=group.split[inner],
+                tiers=tuple(group.tiers),
+                exposed_seconds=group.exposed_seconds,
+                reason=reason,
+                best_too=other is not None and other.split[inner] < other.members,
+            )
+        )
+    return tuple(found)
+
+
+def _reason(plan_: Plan, name: str, group: GroupReport) -> str | None:
+    """Why a group should not leave the innermost tier as it does, if so."""
+    inner, *outer = group.split
+    beyond = [tier for tier in outer if group.split[tier] > 1]
+    if not beyond or not plan_.step_seconds:
+        return None
+    if name == "ep":
+        return (
+            f"tokens to experts leave the {inner} domain: exchanges wait for {beyond[0]}, and some "
+            "stacks stall there"
+        )
+    waits = group.exposed_seconds > SMALL_FRACTION * plan_.step_seconds
+    for tier in beyond:
+        crossed = group.tiers[tier]
+        if waits and crossed["bytes"] * crossed["ridge"] > group.flops:
+            share = group.flops / (crossed["bytes"] * crossed["ridge"])
+            return f"{share:.2g} × the ridge of {tier}: its links need longer than compute"
+    atom = own_atom(plan_, name)
+    gains = [
+        -swap.seconds for swap in plan_.swaps if swap.seconds is not None and atom in swap.atoms
+    ]
+    best = max(gains, default=0.0)
+    if waits and best > SMALL_FRACTION * plan_.step_seconds:
+        return f"another rank order would save {best:.3g} s of a step"
+    return None
