@@ -68,6 +68,18 @@ PATTERNS = (
 """Rules of models with a layer pattern, under all software."""
 
 
+EXCHANGES = (
+    Rule(
+        "ep-overlap-needs-ep",
+        "overlapping experts' exchanges needs experts on several ranks: ep > 1",
+        MEGATRON,
+        ("overlap", "ep"),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.ep) > 1),
+    ),
+)
+"""Rules of all models, under all software."""
+
+
 def rules_for(ctx: CostContext) -> tuple[Rule, ...]:
     """All rules that hold for a scenario: of its software and of what its model has.
 
@@ -75,4 +87,4 @@ def rules_for(ctx: CostContext) -> tuple[Rule, ...]:
         InputError: the software profile names a rule there is not.
     """
     patterns = PATTERNS if ctx.model.layer_pattern is not None else ()
-    return (*rules_of(ctx.software, ctx.model.moe is not None), *patterns)
+    return (*rules_of(ctx.software, ctx.model.moe is not None), *EXCHANGES, *patterns)

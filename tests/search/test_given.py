@@ -304,3 +304,10 @@ def test_every_refusal_cites_a_rule_of_the_software(text: str) -> None:
             given_layout(ctx, fixed)
         except IllegalLayoutError as other:
             assert other.rule != rule.id
+
+
+def test_exchanges_overlap_only_where_there_are_any() -> None:
+    """Of a dense model, or of experts on one rank, there is nothing to run beside a pass."""
+    with pytest.raises(IllegalLayoutError) as caught:
+        given("tp=2,overlap=dp+ep")
+    assert caught.value.rule == "ep-overlap-needs-ep"
