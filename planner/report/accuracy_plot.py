@@ -34,7 +34,7 @@ source, accelerator, software, and a value of each axis."""
 
 LOOKS = (
     (BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v"), (BLACK, "P"),
-    (GREY, "X"),
+    (GREY, "X"), (VERMILION, "<"), (BLUE, ">"), (GREEN, "p"),
 )  # fmt: skip
 
 BAND = 0.2
