@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,6 +78,7 @@ class _Pool:
 
     @property
     def left(self) -> int:
+        """How many are not taken."""
         return len(self.lower) - self.taken
 
     def take(self, most: int, within: float) -> LayoutTable:
@@ -150,37 +152,32 @@ def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatA
         lower[cut] = any_kind_bounds(ctx, part.take(cut))
         return lower
 
-    own = bounds(table) if len(table) else np.zeros(0)
-    able = np.flatnonzero(_able(ctx, table))
-    if len(able):
-        own[able] = np.minimum(own[able], bounds(_beside(table.take(able))))
-    return _upper_ends(ctx, asked, table, own)
+    return _least_over_overlaps(ctx, asked, table, bounds)
 
 
 def kind_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
     """As of `family_bounds`, of families in one kind of context parallelism."""
-    own = LayoutProblem(ctx, table).lower_bounds() if len(table) else np.zeros(0)
-    able = np.flatnonzero(_able(ctx, table))
-    if len(able):
-        beside = LayoutProblem(ctx, _beside(table.take(able))).lower_bounds()
-        own[able] = np.minimum(own[able], beside)
-    return _upper_ends(ctx, asked, table, own)
+    return _least_over_overlaps(
+        ctx, asked, table, lambda part: LayoutProblem(ctx, part).lower_bounds()
+    )
 
 
-def _able(ctx: CostContext, table: LayoutTable) -> NDArray[np.bool_]:
-    if "ep" not in ctx.software.overlap or not len(table):
-        return np.zeros(len(table), dtype=bool)
-    return np.asarray(can_overlap_exchanges(ctx, table), dtype=bool)
-
-
-def _beside(table: LayoutTable) -> LayoutTable:
-    return replace(table, overlap_ep=np.ones(len(table), dtype=np.int64))
-
-
-def _upper_ends(
-    ctx: CostContext, asked: Search, table: LayoutTable, lower: FloatArray
+def _least_over_overlaps(
+    ctx: CostContext,
+    asked: Search,
+    table: LayoutTable,
+    bounds: Callable[[LayoutTable], FloatArray],
 ) -> FloatArray:
-    if asked.robust and len(table):
+    """The least of the bounds without and, where that can be, with overlapped exchanges."""
+    if not len(table):
+        return np.zeros(0)
+    lower = bounds(table)
+    if "ep" in ctx.software.overlap:
+        able = np.flatnonzero(can_overlap_exchanges(ctx, table))
+        if len(able):
+            beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
+            lower[able] = np.minimum(lower[able], bounds(beside))
+    if asked.robust:
         lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]
     return np.asarray(lower * (1.0 - BOUND_SLACK))
 
