@@ -38,7 +38,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "problem": (
         ("quantities", "frozen"),
         ("pattern",),
-        ("hardware", "model"),
+        ("hardware", "model", "inventory"),
         ("recipes",),
         ("training",),
         ("software", "topology"),
