@@ -37,7 +37,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
     "problem": (
         ("quantities", "frozen"),
-        ("pattern",),
+        ("pattern", "parts"),
         ("hardware", "model", "inventory"),
         ("recipes",),
         ("training",),

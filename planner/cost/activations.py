@@ -79,9 +79,11 @@ def layer_parts(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> dict[st
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     cut, mine = np.where(layout.sp, layout.tp, 1), tokens / layout.tp
     b = ctx.matmul_bytes  # low-precision matmuls keep their inputs as cast
+    norms = m.num_norms(blocks)
+    before = min(norms, number)  # the others are after blocks, and keep what those gave
     # the blocks' inputs, whole where autograd keeps what was gathered
-    into = number * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
-    residual = (number - 1) * e * h + number * h * EAGER_NORM_BYTES * ctx.software.eager_norm
+    into = before * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
+    residual = (norms - 1) * e * h + norms * h * EAGER_NORM_BYTES * ctx.software.eager_norm
     mask = 1.0 * number * h if m.dropout else 0.0
     latents = 0.0
     if m.mla is not None and attends:

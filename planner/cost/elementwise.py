@@ -52,20 +52,21 @@ def memory_bound_seconds(
     operator by operator moves what each operator does.
     """
     model, software, number = ctx.model, ctx.software, len(blocks)
+    norms = model.num_norms(blocks)
     keys, _ = key_value_sizes(model, tp)
     attends, feeds = "attention" in blocks, "mlp" in blocks or "experts" in blocks
     rotates = attends and model.num_position_embeddings == 0
     whole = tokens / np.where(sp, tp, 1)  # tokens that norms and residuals see
     elements = {
         "residual": whole * number * model.hidden_size,
-        "norm": whole * number * model.hidden_size,
+        "norm": whole * norms * model.hidden_size,
         "head_norm": tokens / tp * (attends and model.qk_norm) * (ctx.query_size + keys),
         "rotary": tokens / tp * rotates * (ctx.query_size + keys),
         "gated" if model.gated_mlp else "ungated": tokens / tp * shared_ffn(model, blocks),
     }
     mask = 0.5 if model.dropout else 0.0  # one byte per element, in elements of two
     eager = {
-        "norm": software.eager_norm * number / 2,  # of both norms
+        "norm": software.eager_norm * norms / 2,  # of both norms
         "rotary": software.eager_elementwise and rotates,
         "gated": software.eager_elementwise and feeds,
     }
@@ -81,7 +82,8 @@ def memory_bound_seconds(
         moved = moved + software.coefficients.memory_bound_multiplier * fused
         return stream(ctx, ctx.element_bytes * moved, num_kernels)
 
-    return seconds(0, 3 * number + rotates), seconds(1, 4 * number + rotates)
+    kernels = norms + rotates
+    return seconds(0, 2 * number + kernels), seconds(1, 3 * number + kernels)
 
 
 def quantise_seconds(

@@ -66,7 +66,7 @@ def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
     whole = m.hidden_size * m.moe.num_experts if "experts" in blocks and m.moe is not None else 0
     if "attention" in blocks and m.mla is None:
         replicated = ctx.keys_values_size(tp) - ctx.keys_values_size(1)
-        parameters = parameters + replicated * (m.hidden_size + m.linear_bias)
+        parameters = parameters + replicated * (m.hidden_size + m.has_bias("qkv"))
     elif "attention" in blocks:
         wholes += tuple(matmul for matmul in attention_matmuls(m, 1) if matmul.whole)
     whole += int(sum(matmul.inputs * matmul.outputs for matmul in wholes))
@@ -116,6 +116,8 @@ def _held_parameters(
     positions = float(m.num_position_embeddings) * m.hidden_size
     head = last & ~(first & m.tied_embeddings)
     cut = first * table + head * table
+    if m.has_bias("head"):
+        cut = cut + last * m.vocab_size
     experts: Numeric = 0.0
     for kind, held in zip(ctx.kinds, by_kind, strict=True):
         cut = cut + held * layer_parameters(ctx, layout.tp, kind.blocks)

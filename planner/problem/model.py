@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from planner.errors import InputError
 from planner.files import Strict
 from planner.problem.frozen import FROZEN
+from planner.problem.parts import MLA, OF_LAYERS, Biased, MoE
 from planner.problem.pattern import (
     DENSE,
     SPARSE,
@@ -25,49 +26,7 @@ from planner.problem.quantities import (
     divisors_in_words,
 )
 
-
-class MoE(Strict):
-    """Mixture of experts: of the layers after `num_dense_layers`, the last of every `layer_period`.
-
-    A token visits `top_k` of `num_experts` and all of `num_shared_experts`, each a feed-forward
-    block of `expert_ffn_hidden_size`. With a `latent_size` a projection takes tokens down to it
-    before they travel to the routed experts, which work at that width, and another one up after.
-    """
-
-    num_experts: Count
-    top_k: Count
-    expert_ffn_hidden_size: Count
-    num_shared_experts: CountOrZero = 0
-    num_dense_layers: CountOrZero = 0
-    layer_period: Count = 1
-    latent_size: Count | None = None
-
-    @model_validator(mode="after")
-    def _top_k_fits(self) -> "MoE":
-        if self.top_k > self.num_experts:
-            raise InputError(
-                f"top_k {self.top_k} exceeds num_experts {self.num_experts}",
-                key="top_k",
-                value=self.top_k,
-                allowed=f"an integer from 1 to {self.num_experts}",
-            )
-        return self
-
-
-class MLA(Strict):
-    """Multi-head latent attention: low-rank queries and keys/values."""
-
-    q_lora_rank: Count | None = None
-    kv_lora_rank: Count
-    qk_nope_head_dim: Count
-    qk_rope_head_dim: Count
-    v_head_dim: Count
-
-    @property
-    def qk_head_dim(self) -> int:
-        """Elements of a head's query or key: the part without and with rotary positions."""
-        return self.qk_nope_head_dim + self.qk_rope_head_dim
-
+__all__ = ["LAYERS_PER_PREDICTION", "MLA", "MoE", "Model"]
 
 LAYERS_PER_PREDICTION = 3
 """A prediction layer with its head and loss takes about as long as three layers of its kind (so
@@ -102,9 +61,14 @@ class Model(Strict):
     tied_embeddings: bool
     num_position_embeddings: CountOrZero = 0
     linear_bias: bool = False
+    # Matrices with a bias where `linear_bias` does not give it.
+    biases: tuple[Biased, ...] = ()
     norm: Literal["rmsnorm", "layernorm"]
+    # One before each block, one before and one after each, or one of both blocks side by side.
+    block_norms: Literal["before", "around", "shared"] = "before"
     dropout: bool = False
     qk_norm: bool = False
+    attention_sinks: bool = False
     published_parameters: Positive | None = None
     published_active_parameters: Positive | None = None
     moe: MoE | None = None
@@ -135,6 +99,34 @@ class Model(Strict):
                         allowed=f"no {key}",
                     )
         return self
+
+    @model_validator(mode="after")
+    def _biases_and_norms_have_a_place(self) -> "Model":
+        for place in self.biases:
+            wrong = self._no_bias(place)
+            if wrong:
+                others = "biases of other matrices"
+                raise InputError(wrong, key="biases", value=place, allowed=others)
+        if self.block_norms == "shared" and self.layer_pattern:
+            raise InputError(
+                "layers of one block each share no norm",
+                key="block_norms",
+                value=self.block_norms,
+                allowed="before, around",
+            )
+        return self
+
+    def _no_bias(self, place: Biased) -> str | None:
+        """Why a matrix cannot be given a bias in `biases`."""
+        if self.biases.count(place) > 1:
+            return f"{place} is given twice"
+        if self.linear_bias and place in OF_LAYERS:
+            return f"{place} has its bias from linear_bias"
+        if place == "router" and self.moe is None:
+            return "a model without experts has no router"
+        if self.mla and place in ("qkv", "attention_output"):
+            return f"biases of latent attention's {place} are not counted"
+        return None
 
     @model_validator(mode="after")
     def _sizes_divide(self) -> "Model":
@@ -219,12 +211,15 @@ class Model(Strict):
         """Parameters of one layer's attention with its input norm."""
         hidden, heads = self.hidden_size, self.num_attention_heads
         if self.mla:
-            return self._latent_attention_parameters(self.mla) + self.num_norm_parameters
+            latent = self._latent_attention_parameters(self.mla)
+            return latent + self._norms_of("attention") + self.attention_sinks * heads
         query, key_value = heads * self.head_dim, self.num_key_value_heads * self.head_dim
         weights = hidden * (query + 2 * key_value) + query * hidden
-        biases = query + 2 * key_value + hidden if self.linear_bias else 0
-        norms = self.num_norm_parameters + (2 * self.head_dim if self.qk_norm else 0)
-        return weights + biases + norms
+        biases = self.has_bias("qkv") * (query + 2 * key_value)
+        biases += self.has_bias("attention_output") * hidden
+        scales = 4 if self.norm == "layernorm" else 2  # of queries and keys, with their shifts
+        norms = self._norms_of("attention") + self.qk_norm * scales * self.head_dim
+        return weights + biases + norms + self.attention_sinks * heads
 
     def _latent_attention_parameters(self, mla: MLA) -> int:
         """Low-rank queries (whole ones without q_lora_rank), keys and values, and their norms."""
@@ -265,7 +260,7 @@ class Model(Strict):
         """
         width = width or self.hidden_size
         up = 2 * ffn if self.gated_mlp else ffn
-        biases = up + width if self.linear_bias else 0
+        biases = up + width if self.has_bias("mlp") else 0
         return width * up + ffn * width + biases
 
     def num_block_parameters(self, block: Block) -> int:
@@ -275,17 +270,18 @@ class Model(Strict):
         if block == "mamba":
             return self.num_mamba_parameters
         if block == "mlp":
-            return self.num_mlp_parameters(self.ffn_hidden_size) + self.num_norm_parameters
-        return self.num_norm_parameters + self._num_around_experts
+            return self.num_mlp_parameters(self.ffn_hidden_size) + self._norms_of(block)
+        return self._norms_of(block) + self._num_around_experts
 
     @property
     def _num_around_experts(self) -> int:
         """Parameters of a router, of shared experts, and of projections to a latent and back."""
         if self.moe is None:
             return 0
-        found = self.hidden_size * self.moe.num_experts
+        found = (self.hidden_size + self.has_bias("router")) * self.moe.num_experts
         if self.moe.num_shared_experts:
             found += self.num_mlp_parameters(self.shared_ffn_hidden_size)
+            found += self.moe.shared_expert_gate * self.hidden_size
         if self.moe.latent_size:
             latent, biases = self.moe.latent_size, self.linear_bias
             found += 2 * self.hidden_size * latent + biases * (self.hidden_size + latent)
@@ -321,13 +317,29 @@ class Model(Strict):
     @property
     def shared_ffn_hidden_size(self) -> int:
         """Feed-forward size of all shared experts of a layer together."""
+        if self.moe is None:
+            return 0
         moe = self.moe
-        return moe.num_shared_experts * moe.expert_ffn_hidden_size if moe else 0
+        size = moe.shared_expert_ffn_hidden_size or moe.expert_ffn_hidden_size
+        return moe.num_shared_experts * size
 
     @property
     def num_norm_parameters(self) -> int:
         """Parameters of one norm: a scale, and a shift in LayerNorm."""
         return self.hidden_size * (2 if self.norm == "layernorm" else 1)
+
+    def has_bias(self, place: Biased) -> bool:
+        """Whether these matrices have biases."""
+        return place in self.biases or (self.linear_bias and place in OF_LAYERS)
+
+    def num_norms(self, blocks: Blocks) -> int:
+        """Norms of a layer of these blocks, but for those of queries and keys."""
+        return {"before": len(blocks), "around": 2 * len(blocks), "shared": 1}[self.block_norms]
+
+    def _norms_of(self, block: Block) -> int:
+        """Parameters of a block's norms; one that blocks share is attention's."""
+        here = self.block_norms != "shared" or block == "attention"
+        return here * self.num_norms((block,)) * self.num_norm_parameters
 
     @property
     def num_embedding_parameters(self) -> int:
@@ -336,8 +348,9 @@ class Model(Strict):
 
     @property
     def num_head_parameters(self) -> int:
-        """Parameters of the LM head's own matrix; none when it is the embedding's."""
-        return 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        """Parameters of the LM head's bias and own matrix; that may be the embedding's."""
+        width = self.hidden_size * (not self.tied_embeddings) + self.has_bias("head")
+        return self.vocab_size * width
 
     @property
     def num_prediction_parameters(self) -> int:
