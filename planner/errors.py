@@ -91,6 +91,10 @@ def _rebuild(kind: type[InputError], message: str, fields: dict[str, object]) ->
     return kind(message, **fields)  # type: ignore[arg-type]
 
 
+class InputWarning(UserWarning):
+    """Input that is read but for a part, which the warning names."""
+
+
 class UnknownNameError(InputError):
     """A name that no shipped file has."""
 

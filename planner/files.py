@@ -5,7 +5,8 @@ name or path are replaced by the trees of the files they name; the whole is vali
 error always points at the file, line and column where the wrong key stands.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from planner.complaints import Described, describe, inner, input_error, marks_of
 from planner.documents import MAX_BYTES, Node, from_plain, read_text, show
-from planner.errors import InputError, UnknownNameError, nearest_of
+from planner.errors import InputError, InputWarning, UnknownNameError, nearest_of
+from planner.huggingface.convert import convert, is_config
+from planner.json_tree import read_json
 
 Kind = Literal["accelerator", "fabric", "topology", "model", "software", "scenario", "target"]
 
@@ -74,7 +77,10 @@ class Reference(Described):
     @property
     def allowed(self) -> str:
         known = ", ".join(names(self.kind))
-        return f"a mapping, the path of a YAML file, or one of the {self.kind} names {known}"
+        others = " or of a Hugging Face config.json" if self.kind == "model" else ""
+        return (
+            f"a mapping, the path of a YAML file{others}, or one of the {self.kind} names {known}"
+        )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         name = {"type": "string", "description": f"name or path of a {self.kind} file"}
@@ -163,6 +169,35 @@ def _read_shipped(path: Path) -> Node:
 
 
 def _read(path: Path) -> Node:
+    return read_text(text_of_file(path), _shown(path))
+
+
+def read_model(path: Path) -> Node:
+    """Return the tree of a model file, also of Hugging Face's `config.json` in its place.
+
+    Keys of that one that no table knows are warned of; `planner import model` says all of it.
+    """
+    if path.suffix.lower() != ".json" or path.is_relative_to(data_root()):
+        return read(path)
+    root = read_json(text_of_file(path), _shown(path))
+    if not is_config(root):
+        return root
+    found = convert(root)
+    if found.unknown:
+        keys = ", ".join(found.unknown)
+        warnings.warn(f"{root.path}: not understood: {keys}", InputWarning, stacklevel=2)
+    return found.tree
+
+
+_READERS: Mapping[Kind, Callable[[Path], Node]] = {"model": read_model}
+
+
+def text_of_file(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: it cannot be read, is too long, or not UTF-8.
+    """
     shown = _shown(path)
     try:
         raw = path.read_bytes()
@@ -175,7 +210,7 @@ def _read(path: Path) -> Node:
             f"is {len(raw)} bytes long", path=shown, allowed=f"files of at most {MAX_BYTES} bytes"
         )
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         raise InputError(
@@ -185,7 +220,6 @@ def _read(path: Path) -> Node:
             column=error.start - before.rfind(b"\n"),
             allowed="text in UTF-8",
         ) from None
-    return read_text(text, shown)
 
 
 # ---------------------------------------------------------------- reading values
@@ -199,12 +233,18 @@ def load(
 ) -> StrictT:
     """Return the value of a file, with some keys overridden by YAML text ('a.b' -> '8')."""
     path = resolve(kind, name_or_path)
-    return _value(read(path), model_cls, path.parent, _changes(overrides or {}))
+    root = _READERS.get(kind, read)(path)
+    return _value(root, model_cls, path.parent, _changes(overrides or {}))
 
 
 def parse(text: str, path: str, model_cls: type[StrictT]) -> StrictT:
     """Return the value of YAML or JSON text; `path` names it in errors and places references."""
     return _value(read_text(text, path), model_cls, Path(path).parent, {})
+
+
+def from_tree(root: Node, model_cls: type[StrictT], overrides: Mapping[str, str]) -> StrictT:
+    """Return the value of a tree, with some keys overridden by YAML text ('a.b' -> '8')."""
+    return _value(root, model_cls, Path(root.path or "").parent, _changes(overrides))
 
 
 def from_document(document: object, path: str, model_cls: type[StrictT]) -> StrictT:
@@ -254,7 +294,7 @@ def _assemble(node: Node, annotation: Any, base: Path, changes: _Changes) -> Nod
             path = resolve(reference.kind, node.value, base)
         except InputError as error:
             raise error.located(node.path, node.line, node.column, node.key) from None
-        node, base = read(path), path.parent
+        node, base = _READERS.get(reference.kind, read)(path), path.parent
     if isinstance(node.value, tuple):
         items = [
             _descend(child, annotation, base, changes, str(position))

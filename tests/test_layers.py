@@ -17,7 +17,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     # From the ground up. A module may import modules of lower floors and of its own package.
     ("errors",),
     ("units", "documents"),
-    ("complaints",),
+    ("complaints", "json_tree"),
+    ("huggingface",),
     ("files",),
     ("problem",),
     ("grids",),
@@ -35,6 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     # The same within a package, where subjects build on each other.
+    "huggingface": (("config", "keys"), ("families",), ("convert",)),
     "problem": (
         ("quantities", "frozen"),
         ("pattern", "parts"),
@@ -88,7 +90,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 
-GROUND = {"errors", "units", "documents", "complaints", "files"}
+GROUND = {"errors", "units", "documents", "complaints", "json_tree", "huggingface", "files"}
 LEAVES = ("cost.roofline", "cost.collectives", "cost.kernels")
 """Leaf formulas: they import nothing of ours but the ground."""
 

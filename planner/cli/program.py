@@ -8,13 +8,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from planner.errors import PlannerError, nearest_of, one_paragraph
+from planner.errors import InputWarning, PlannerError, nearest_of, one_paragraph
 
 DONE, NO_LAYOUT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -29,7 +30,10 @@ class Program(click.Group):
         extra["standalone_mode"] = False
         _say_what_can_be_said()
         try:
-            result = super().main(args, prog_name or "planner", **extra)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", InputWarning)
+                warnings.showwarning = _warn
+                result = super().main(args, prog_name or "planner", **extra)
             sys.stdout.flush()
             code = result if isinstance(result, int) else DONE
         except PlannerError as error:
@@ -89,6 +93,17 @@ def _usage(error: click.UsageError) -> str:
 def _fail(message: str, code: int) -> int:
     click.echo(f"planner: error: {one_paragraph(message)}", err=True)
     return code
+
+
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: object = None, line: str | None = None,
+) -> None:  # fmt: skip
+    """A warning as one paragraph on stderr: of ours the sentence, of others what Python prints."""
+    if issubclass(category, InputWarning):
+        click.echo(f"planner: warning: {one_paragraph(str(message))}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True)
 
 
 def _say_what_can_be_said() -> None:
