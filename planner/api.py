@@ -40,6 +40,8 @@ from planner.evidence.sweeps import PUBLISHED
 from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
+from planner.ingest.import_model import import_model
+from planner.ingest.imported import ImportedModel
 from planner.measuring import (
     accuracy,
     calibrate_collectives,
@@ -255,6 +257,7 @@ __all__ = [
     "Diagnosis",
     "ErrorCalibration",
     "Explanation",
+    "ImportedModel",
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",
@@ -276,6 +279,7 @@ __all__ = [
     "explain",
     "export_plan",
     "generations",
+    "import_model",
     "load_scenario",
     "load_subject",
     "names",

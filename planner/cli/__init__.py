@@ -4,6 +4,8 @@ from planner.cli.check import check as check_command
 from planner.cli.collectives import calibrate_collectives, validate_collectives
 from planner.cli.commands import calibrate, main, validate
 from planner.cli.explain import explain as explain_command
+from planner.cli.import_model import import_model
+from planner.cli.imports import import_
 from planner.cli.kernels import calibrate_kernels, validate_kernels
 from planner.cli.roofline import roofline as roofline_command
 from planner.cli.runs import calibrate_errors, calibrate_runs, validate_runs
@@ -11,6 +13,8 @@ from planner.cli.runs import calibrate_errors, calibrate_runs, validate_runs
 main.add_command(check_command)
 main.add_command(explain_command)
 main.add_command(roofline_command)
+main.add_command(import_)
+import_.add_command(import_model)
 for command in (validate_runs, validate_collectives, validate_kernels):
     validate.add_command(command)
 for command in (calibrate_runs, calibrate_errors, calibrate_collectives, calibrate_kernels):

@@ -8,6 +8,7 @@ from planner.targets import Settings, Target
 
 SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "head_dim")
 SWITCHES = ("norm", "gated_mlp", "tied_embeddings", "linear_bias", "dropout", "qk_norm")
+QKV = ("qkv",)
 EXPERTS = ("num_experts", "top_k", "expert_ffn_hidden_size")
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
@@ -24,6 +25,15 @@ def model_refusals(model: Model) -> list[str]:
             "dense layers both before and between those with experts are not exported; "
             "expressible: num_dense_layers 0, or layer_period 1"
         )
+    if model.biases not in ((), QKV):
+        found.append(
+            f"Megatron gives biases to {', '.join(model.biases)} not alone; expressible: "
+            "linear_bias, or biases [qkv]"
+        )
+    if model.block_norms != "before":
+        found.append(f"norms {model.block_norms} blocks are not expressible; expressible: before")
+    if model.attention_sinks or (model.moe and model.moe.shared_expert_gate):
+        found.append("attention sinks and gates of shared experts are not exported yet")
     if model.mtp_layers and model.num_position_embeddings:
         found.append("prediction layers need rotary positions; expressible: mtp_layers 0")
     return found
@@ -41,6 +51,8 @@ def model_settings(job: Job, target: Target) -> Settings:
     )
     learned = model.num_position_embeddings > 0
     found["--position-embedding-type"] = "learned_absolute" if learned else "rope"
+    if model.biases == QKV:
+        found["--add-qkv-bias"] = True
     if model.moe is not None:
         found |= job.settings(target, *(f"model.moe.{name}" for name in EXPERTS))
         found |= _experts(model, model.moe)

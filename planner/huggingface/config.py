@@ -101,6 +101,8 @@ class Config:
         """
         node = self.node(key)
         if node is None:
+            if default or key == "tie_word_embeddings":
+                self.defaults.append(Remark(key, f"{show(default)}, transformers' default"))
             return default
         if not isinstance(node.value, bool):
             raise self.error(node, f"{show(node.plain())} is not true or false", "true, false")

@@ -45,6 +45,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
         "--use-rotary-position-embeddings!", "--multi-latent-attention!", "--moe-layer-freq",
         "--moe-shared-expert-intermediate-size", "--moe-grouped-gemm!", "--moe-router-pre-softmax!",
         "--grad-reduce-in-bf16!", "--fp8-param-gather!", "--moe-enable-deepep!",
+        "--add-qkv-bias!", "--moe-shared-expert-gate!",
     ),
     "torchtitan": (
         "--training.local_batch_size", "--parallelism.pipeline_parallel_schedule",

@@ -27,13 +27,12 @@ def understand_megatron(launch: Launch, scenario: Scenario) -> Understood:
         InputError: a value is of the wrong kind.
     """
     to = target("megatron")
-    settings, found = _plain(launch, to, Understood(order="tp-cp-dp-pp"))
-    read = to.read(settings)
+    found, read = read_settings(launch)
     found.order = read["order"]
     degrees = {key: launch.whole(to.names[key], 1) or 1 for key in ("tp", "cp", "pp", "ep")}
     for key, degree in degrees.items():
         found.say(launch, key, degree, to.names[key])
-    num_layers = read_model(launch, scenario, found, read)
+    num_layers = read_model(launch, scenario.model, found, read)
     read_stages(launch, num_layers, degrees["pp"], found)
     _sequence(launch, found, read, degrees["tp"])
     _experts(launch, scenario, found, read, degrees)
@@ -63,6 +62,17 @@ def _order(launch: Launch, found: Understood, degrees: dict[str, int]) -> None:
             "pipelines are placed inside data parallelism only where etp·ep is tp·cp",
             ("without --use-tp-pp-dp-mapping",),
         )  # fmt: skip
+
+
+def read_settings(launch: Launch) -> tuple[Understood, dict[str, Any]]:
+    """What the target's table says of the settings, and a place for what they mean.
+
+    Raises:
+        InputError: a value is of the wrong kind.
+    """
+    to = target("megatron")
+    settings, found = _plain(launch, to, Understood(order="tp-cp-dp-pp"))
+    return found, to.read(settings)
 
 
 def _plain(launch: Launch, to: Target, found: Understood) -> tuple[dict[str, Any], Understood]:

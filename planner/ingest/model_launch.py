@@ -7,7 +7,6 @@ from typing import Any
 
 from planner.ingest.launch import Launch, Note, Understood
 from planner.problem.model import Model
-from planner.problem.scenario import Scenario
 from planner.targets import target
 
 SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "vocab_size")
@@ -15,17 +14,18 @@ SWITCHES = ("gated_mlp", "tied_embeddings", "linear_bias", "dropout", "qk_norm")
 GROUPS = "--group-query-attention"
 FREQUENCY = "--moe-layer-freq"
 SHARED = "--moe-shared-expert-intermediate-size"
+GATE = "--moe-shared-expert-gate"
+QKV_BIAS = "--add-qkv-bias"
 POSITIONS, ROTARY = "--position-embedding-type", "--use-rotary-position-embeddings"
 
 
-def read_model(launch: Launch, scenario: Scenario, found: Understood, read: dict[str, Any]) -> int:
-    """Keys of the model that the script says; its number of layers.
+def read_model(launch: Launch, model: Model, found: Understood, read: dict[str, Any]) -> int:
+    """Keys of a model that the script says; its number of layers.
 
-    Only a script that gives layers or hidden size describes a model: then what it leaves out has
-    Megatron's defaults.
+    model: says what the script does not. Only a script that gives layers and hidden size describes
+    a model: then what it leaves out has Megatron's defaults.
     """
     names = target("megatron").names
-    model = scenario.model
     for key in SIZES:
         if launch.has(names[f"model.{key}"]):
             found.say(launch, f"model.{key}", launch.whole(names[f"model.{key}"]),
@@ -72,6 +72,8 @@ def _defaults(launch: Launch, found: Understood, read: dict[str, Any], model: Mo
     rotary = launch.on(ROTARY) or launch.text(POSITIONS, "learned_absolute") != "learned_absolute"
     longest = launch.whole("--max-position-embeddings", model.num_position_embeddings, 0)
     found.say(launch, "model.num_position_embeddings", 0 if rotary else longest, POSITIONS, ROTARY)
+    biased = launch.on(QKV_BIAS) and not given["linear_bias"]
+    found.say(launch, "model.biases", ("qkv",) if biased else (), QKV_BIAS)
     mtp = names["model.mtp_layers"]
     found.say(launch, "model.mtp_layers", launch.whole(mtp, 0, 0), mtp)
 
@@ -96,6 +98,8 @@ def _experts(launch: Launch, found: Understood, model: Model) -> None:
                  f"{-(-shared // size)} experts of {size}", launch.line(SHARED))
         )  # fmt: skip
     found.say(launch, "model.moe.num_shared_experts", -(-shared // size), SHARED)
+    if launch.has(GATE):
+        found.say(launch, "model.moe.shared_expert_gate", launch.on(GATE), GATE)
     _pattern(launch, found, int(found.model.get("num_layers", model.num_layers)))
 
 
