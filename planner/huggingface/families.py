@@ -231,18 +231,18 @@ def latent(config: Config) -> Mapping[str, Value]:
 
 
 def falcon_heads(config: Config) -> Mapping[str, Value]:
-    """Key/value heads: as said in newer files, one or all in older ones; norms of its layers."""
+    """Key/value heads, as said in newer files, one or all in older ones; one norm of blocks side
+    by side, or two."""
     parallel, single = config.flag("parallel_attn", True), config.flag("multi_query", True)
+    newer = config.flag("new_decoder_architecture")
     config.used |= {"num_kv_heads", "n_head_kv"}
     norms = config.node("num_ln_in_parallel_attn")
-    if config.flag("new_decoder_architecture"):
-        kv: Value = config.whole("num_kv_heads", "n_head_kv", default=heads)
-        alone = norms is not None and number_of(config.whole("num_ln_in_parallel_attn")) == 1
-        return {"num_key_value_heads": kv, "block_norms": "shared" if alone else "before"}
-    return {
-        "num_key_value_heads": config.made(1, "multi_query") if single else heads(config),
-        "block_norms": "shared" if parallel else "before",
-    }
+    number = 1 + newer if norms is None else config.whole("num_ln_in_parallel_attn").value
+    kv: Value = config.made(1, "multi_query") if single else heads(config)
+    if newer:
+        kv = config.whole("num_kv_heads", "n_head_kv", default=heads)
+    shared = parallel and number != 2
+    return {"num_key_value_heads": kv, "block_norms": "shared" if shared else "before"}
 
 
 # ---------------------------------------------------------------- families
