@@ -60,15 +60,15 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chunks",),
     ),
     "search": (
-        ("placement", "rule"),
+        ("placement", "rule", "restrictions"),
         ("schedule_rules", "context_rules"),
         ("protocol", "bounds", "assign", "room"),
         ("rules",),
         ("model_rules",),
-        ("legality", "rows", "robust", "enumerate"),
+        ("legality", "rows", "robust", "enumerate", "hitting"),
         ("given",),
         ("problem",),
-        ("optimize", "certify", "relax", "swaps"),
+        ("optimize", "certify", "relax", "swaps", "forbidden"),
         ("families",),
     ),
     "evidence": (
