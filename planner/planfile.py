@@ -81,6 +81,8 @@ class RunnerUp:
     loss_fraction: float
     terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
     step_seconds_high: float | None = None  # upper end of its bar
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each group exposes more than the plan's, and the tier that sets its pace."""
 
 
 @dataclass(frozen=True, slots=True)

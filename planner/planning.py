@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner import bars
-from planner.assess import Assessment, assess, economics
+from planner.assess import Assessment, assess, economics, group_losses
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
@@ -54,8 +54,11 @@ def plan(
     top_k: int = 5,
     time_limit_seconds: float | None = None,
     watch: Watch = unwatched,
+    reasons: bool = True,
 ) -> Plan:
     """The layout and placement of least predicted step time, with its proof and runners-up.
+
+    Where nothing fits, why and what would change it, unless `reasons` is false.
 
     At the time limit, or once `watch` says to stop, the best so far: status feasible with its gap,
     or unknown.
@@ -75,11 +78,15 @@ def plan(
     started = time.perf_counter(), time.process_time()
     ctx = CostContext.of(scenario)
     found = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
-    return planned(ctx, scenario, found, started)
+    return planned(ctx, scenario, found, started, reasons)
 
 
 def planned(
-    ctx: CostContext, scenario: Scenario, found: Answer, started: tuple[float, float]
+    ctx: CostContext,
+    scenario: Scenario,
+    found: Answer,
+    started: tuple[float, float],
+    reasons: bool = True,
 ) -> Plan:
     """A search's answer as a plan; `started` in seconds of wall and processor time."""
     plain, result, excluded = found.problem, found.result, found.excluded
@@ -100,7 +107,8 @@ def planned(
     base = _base(scenario, result.status if result else "infeasible", spent)
     if result is None or result.best is None:
         bound = result.bound_seconds if result else None
-        return replace(_nothing(ctx, scenario, base, found.legal), bound_seconds=bound)
+        base = replace(base, bound_seconds=bound)
+        return _nothing(ctx, scenario, base, found.legal) if reasons else base
     own = best_placement(plain, result.best.shape)
     assert own is not None
     layout = plain.table.row(result.best.shape)
@@ -251,6 +259,7 @@ def _runner_up(ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan) -
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
         step_seconds_high=found.step_bar[1],
+        groups=group_losses(best.groups, found.groups),
     )
 
 

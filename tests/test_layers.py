@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "checked", "roofs", "bars"),
+    ("advice", "answers", "checked", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
     ("advise", "sweep", "measuring"),
@@ -83,7 +83,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),
         ("accounting", "actions", "ledger", "timeline"),
-        ("explain", "diagnose", "roofline"),
+        ("explain", "diagnose", "roofline", "why_not"),
         ("check",),
     ),
 }

@@ -68,6 +68,12 @@ class Answer:
     result: SearchResult | None
     excluded: Counter[str]
 
+    @classmethod
+    def of(cls, problem: LayoutProblem, legal: LayoutTable, result: SearchResult) -> Answer:
+        """The answer over layouts that were written out at once."""
+        unfit = len(legal) - problem.num_shapes
+        return cls(problem, legal, result, Counter({MEMORY_RULE: unfit}))
+
 
 class _Pool:
     """Partial layouts by rising bound, of which the first part is taken."""

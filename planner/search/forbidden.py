@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
 from planner.grids import grids_nest
-from planner.layout import OVERLAPS, RECOMPUTE, LayoutTable
+from planner.layout import OVERLAPS, RECOMPUTE, Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.enumerate import NESTED_RULE, families, layouts
 from planner.search.hitting import smallest_hitting_set
@@ -126,6 +126,17 @@ def forbidding(ctx: CostContext, search: Search, values: Mapping[str, Any]) -> F
     sets = [frozenset(names[i] for i in np.flatnonzero(row)) for row in broken]
     found = smallest_hitting_set(sets, names)
     return None if found is None else Forbidding(found, False)
+
+
+def rules_of_keys(ctx: CostContext, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Ids of the rules that read given keys alone and are broken by their values."""
+    names = {name: value for name, value in values.items() if name in Layout.__slots__}
+    layout = Layout(**names)
+    return tuple(
+        rule.id
+        for rule in rules_for(ctx)
+        if set(rule.keys) <= names.keys() and not np.all(rule.holds(ctx, layout))
+    )
 
 
 def nearest(
