@@ -141,6 +141,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}
     relaxations: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()  # a smallest set that leaves nothing
 
     def to_document(self) -> dict[str, Any]:
         """The plan as one JSON document."""

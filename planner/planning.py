@@ -34,6 +34,7 @@ from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
 from planner.search.protocol import Row, Watch, unwatched
+from planner.search.reasons import reasons as reasons_of
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
@@ -309,5 +310,6 @@ def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTabl
     return replace(
         base,
         nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
-        relaxations=tuple(relax.relaxations(scenario)) if base.status == "infeasible" else (),
+        relaxations=relax.relaxations(scenario) if base.status == "infeasible" else (),
+        reasons=reasons_of(scenario) if base.status == "infeasible" else (),
     )

@@ -68,8 +68,10 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("legality", "rows", "robust", "enumerate", "hitting"),
         ("given",),
         ("problem",),
-        ("optimize", "certify", "relax", "swaps", "forbidden"),
+        ("optimize", "certify", "swaps", "forbidden"),
         ("families",),
+        ("relax",),
+        ("reasons",),
     ),
     "evidence": (
         ("metrics", "published", "peers", "sweeps", "fabric_file", "descent", "package", "parts"),

@@ -352,6 +352,7 @@ def _no_answer(plan: Plan) -> list[RenderableType | None]:
     return [
         Text("No layout fits.", f"bold {BAD}"),
         _nearest_miss(plan.nearest_miss),
+        _reasons(plan.reasons),
         _relaxations(plan.relaxations),
         _excluded(plan.search),
     ]
@@ -374,12 +375,22 @@ def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | N
     rows = [
         (
             ", ".join(f"{key}={_yaml(value)}" for key, value in item["change"].items()),
+            seconds(item["step_seconds"], 4) if "step_seconds" in item else "",
             f"{plural(item['layouts_that_fit'], 'layout')}, "
             f"the least with {gigabytes(item['peak_bytes'])} GB",
         )
         for item in relaxations
     ]
-    return section("What would make it fit, with --set", table([("", "w"), ("", "w")], rows))
+    columns = [("", "w"), ("best step", "r"), ("what fits", "w")]
+    return section("What would make it fit, with --set, cheapest first", table(columns, rows))
+
+
+def _reasons(reasons: Sequence[Mapping[str, Any]]) -> RenderableType | None:
+    if not reasons:
+        return None
+    rows = [(reason["id"], printable(reason["text"])) for reason in reasons]
+    title = "Why: all of this together; without any one of it a layout is left"
+    return section(title, table([("", "l"), ("", "w")], rows))
 
 
 def _yaml(value: object) -> str:

@@ -76,7 +76,7 @@ def completions(
     for table in with_keys(whole, set_):
         if not len(table):
             continue
-        keeps = np.logical_and.reduce(list(_rules(ctx, table).values()))
+        keeps = np.logical_and.reduce(list(rule_masks(ctx, table).values()))
         if _splits(ctx, table):
             yield table.take(keeps)
 
@@ -90,7 +90,7 @@ def _splits(ctx: CostContext, table: LayoutTable) -> bool:
     )
 
 
-def _rules(ctx: CostContext, table: LayoutTable) -> dict[str, BoolArray]:
+def rule_masks(ctx: CostContext, table: LayoutTable) -> dict[str, BoolArray]:
     """Rule's id → the layouts that keep it."""
     size = (len(table),)
     found = {
@@ -112,7 +112,7 @@ def forbidding(ctx: CostContext, search: Search, values: Mapping[str, Any]) -> F
         return None
     masks: dict[str, list[BoolArray]] = {}
     for table in with_keys(whole, unsearched(ctx.software, values)):
-        for name, keeps in {**_rules(ctx, table), **restriction_masks(search, table)}.items():
+        for name, keeps in {**rule_masks(ctx, table), **restriction_masks(search, table)}.items():
             if name.removeprefix(SEARCH_PREFIX) not in values:
                 masks.setdefault(name, []).append(keeps)
     if not len(whole):
