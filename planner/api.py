@@ -22,6 +22,8 @@ from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.advise.timeline import timeline
+from planner.advise.why_not import why_not
+from planner.answers import WhyNot
 from planner.checked import Check
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
@@ -266,6 +268,7 @@ __all__ = [
     "RunsCalibration",
     "Scenario",
     "Validation",
+    "WhyNot",
     "accuracy",
     "calibrate_collectives",
     "calibrate_errors",
@@ -295,4 +298,5 @@ __all__ = [
     "validate_kernels",
     "validate_left_out",
     "validate_runs",
+    "why_not",
 ]

@@ -188,6 +188,34 @@ def _groups(
     return {group: reports[group] for group in GROUPS if group in reports}
 
 
+def group_losses(
+    best: Mapping[str, GroupReport], other: Mapping[str, GroupReport]
+) -> dict[str, dict[str, Any]]:
+    """What each group of another layout exposes more than the best one's, and the tier it paces on.
+
+    name → {tier (of the longest busy seconds), members, best_members, exposed_seconds,
+    best_exposed_seconds, extra_seconds}, greatest extra first.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in GROUPS:
+        ours, theirs = best.get(name), other.get(name)
+        held = theirs or ours
+        if held is None:
+            continue
+        tiers = held.tiers
+        mine = 0.0 if theirs is None else theirs.exposed_seconds
+        own = 0.0 if ours is None else ours.exposed_seconds
+        found[name] = {
+            "tier": max(tiers, key=lambda t: tiers[t]["busy_seconds"], default=None),
+            "members": 1 if theirs is None else theirs.members,
+            "best_members": 1 if ours is None else ours.members,
+            "exposed_seconds": mine,
+            "best_exposed_seconds": own,
+            "extra_seconds": mine - own,
+        }
+    return dict(sorted(found.items(), key=lambda item: -item[1]["extra_seconds"]))
+
+
 def _unit_tiers(tiers: TierArrays) -> TierArrays:
     """Tiers of one byte per second, so that busy seconds are bytes."""
     ones = np.ones_like(tiers.gather)

@@ -81,6 +81,8 @@ class RunnerUp:
     loss_fraction: float
     terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
     step_seconds_high: float | None = None  # upper end of its bar
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each group exposes more than the plan's, and the tier that sets its pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}
     relaxations: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()  # a smallest set that leaves nothing
 
     def to_document(self) -> dict[str, Any]:
         """The plan as one JSON document."""

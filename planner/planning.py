@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner import bars
-from planner.assess import Assessment, assess, economics
+from planner.assess import Assessment, assess, economics, group_losses
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
@@ -27,18 +27,21 @@ from planner.search.enumerate import (
     SEARCH_RULE,
     layouts,
 )
-from planner.search.families import BOUND_RULE, search_families
+from planner.search.families import BOUND_RULE, Answer, search_families
 from planner.search.given import given_layout, parse_layout
 from planner.search.model_rules import rules_for
 from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
-from planner.search.protocol import Row
+from planner.search.protocol import Row, Watch, unwatched
+from planner.search.reasons import reasons as reasons_of
+from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
 
 PLACEMENT_RULE = "placement"
 SENTENCES = {
+    EXPERTS_NEED_MOE: WITHOUT_EXPERTS,
     PLACEMENT_RULE: "its groups do not nest in evenly filled domains, in any allowed rank order",
     SEARCH_RULE: "the scenario's search: restricts it away",
     NESTED_RULE: "its expert groups cut across its tensor, context or data groups",
@@ -47,8 +50,19 @@ SENTENCES = {
 }
 
 
-def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = None) -> Plan:
+def plan(
+    scenario: Scenario,
+    top_k: int = 5,
+    time_limit_seconds: float | None = None,
+    watch: Watch = unwatched,
+    reasons: bool = True,
+) -> Plan:
     """The layout and placement of least predicted step time, with its proof and runners-up.
+
+    Where nothing fits, why and what would change it, unless `reasons` is false.
+
+    At the time limit, or once `watch` says to stop, the best so far: status feasible with its gap,
+    or unknown.
 
     Raises:
         InputError: top_k or the time limit is out of range.
@@ -62,9 +76,20 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
             key="time_limit_seconds",
             allowed="a finite number >= 0",
         )
-    started, cpu = time.perf_counter(), time.process_time()
+    started = time.perf_counter(), time.process_time()
     ctx = CostContext.of(scenario)
-    found = search_families(ctx, scenario.search, top_k, time_limit_seconds)
+    found = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
+    return planned(ctx, scenario, found, started, reasons)
+
+
+def planned(
+    ctx: CostContext,
+    scenario: Scenario,
+    found: Answer,
+    started: tuple[float, float],
+    reasons: bool = True,
+) -> Plan:
+    """A search's answer as a plan; `started` in seconds of wall and processor time."""
     plain, result, excluded = found.problem, found.result, found.excluded
     if result is not None and result.status == "infeasible":
         excluded[PLACEMENT_RULE] += plain.num_shapes
@@ -72,8 +97,8 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
         shapes=plain.num_shapes,
         placements=result.counts.placements if result else 0,
         opened=result.counts.opened if result else 0,
-        seconds=time.perf_counter() - started,
-        cpu_seconds=time.process_time() - cpu,
+        seconds=time.perf_counter() - started[0],
+        cpu_seconds=time.process_time() - started[1],
         excluded={rule: count for rule, count in excluded.items() if count},
         rule_texts={
             **rule_sentences(rules_for(ctx)),
@@ -83,7 +108,8 @@ def plan(scenario: Scenario, top_k: int = 5, time_limit_seconds: float | None = 
     base = _base(scenario, result.status if result else "infeasible", spent)
     if result is None or result.best is None:
         bound = result.bound_seconds if result else None
-        return replace(_nothing(ctx, scenario, base, found.legal), bound_seconds=bound)
+        base = replace(base, bound_seconds=bound)
+        return _nothing(ctx, scenario, base, found.legal) if reasons else base
     own = best_placement(plain, result.best.shape)
     assert own is not None
     layout = plain.table.row(result.best.shape)
@@ -234,6 +260,7 @@ def _runner_up(ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan) -
         loss_fraction=found.step_seconds / best.step_seconds - 1.0,
         terms={k: v - best.time[k] for k, v in found.time.items()},
         step_seconds_high=found.step_bar[1],
+        groups=group_losses(best.groups, found.groups),
     )
 
 
@@ -283,5 +310,6 @@ def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTabl
     return replace(
         base,
         nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
-        relaxations=tuple(relax.relaxations(scenario)) if base.status == "infeasible" else (),
+        relaxations=relax.relaxations(scenario) if base.status == "infeasible" else (),
+        reasons=reasons_of(scenario) if base.status == "infeasible" else (),
     )

@@ -18,25 +18,43 @@ from planner.cli.program import DONE, NO_LAYOUT
     help="A measured run of the layout: mfu=0.31, step_seconds, tokens_per_second or tflops (of "
     "one accelerator); says what hides.",
 )  # fmt: skip
+@click.option(
+    "--why-not", "why_not", metavar="KEY=VALUE,...",
+    help="Why the plan is not this layout, or the best one with these keys: the rules or the limit "
+    "that forbid it, or what it loses and where.",
+)  # fmt: skip
 @options.as_json
 @options.overrides
 def explain(
     scenario: str,
     layout: str | None,
     measured: str | None,
+    why_not: str | None,
     as_json: bool,
     overrides: dict[str, str],
 ) -> int:
     """Say why each group lives where it does and what would make the step faster.
 
-    With --measured: compare a run with its prediction, and say what could be wrong.
+    With --measured: compare a run with its prediction, and say what could be wrong. With --why-not:
+    what keeps a layout from being the plan; keys that are not given are free.
 
     Exit codes: 0 answered, 1 no layout fits, 2 bad input.
     """
     from planner import api
     from planner.cli.output import show
 
+    if why_not is not None and (layout is not None or measured is not None):
+        raise click.UsageError(
+            "--why-not is a question of its own: leave out --layout and --measured",
+            click.get_current_context(),
+        )
     problem = api.load_scenario(scenario, overrides)
+    if why_not is not None:
+        from planner.report.why_not import why_not_report
+
+        answer = api.why_not(problem, why_not)
+        show(answer.to_document(), why_not_report(answer), as_json)
+        return DONE
     if measured is not None:
         from planner.report.diagnosis import diagnosis_report
 

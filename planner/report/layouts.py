@@ -27,6 +27,29 @@ def layout_label(document: Mapping[str, Any]) -> str:
     return Layout(**known | {"stage_layers": None if split is None else tuple(split)}).label()
 
 
+TELLING = ("overlap", "cp_kind", "dispatcher", "sp", "dp_shard", "cp_a2a", "num_microbatches")
+"""Keys that a label leaves out, in the order in which they are added to tell two labels apart."""
+
+
+def layout_labels(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A label each; those that would read alike say in which other keys they differ."""
+    labels = [layout_label(document) for document in documents]
+    for label in dict.fromkeys(labels):
+        alike = [i for i, own in enumerate(labels) if own == label]
+        for key in TELLING:
+            values = [documents[i].get(key) for i in alike]
+            if any(value != values[0] for value in values):
+                for i, value in zip(alike, values, strict=True):
+                    labels[i] += f" {key}={_value(value)}"
+    return labels
+
+
+def _value(value: Any) -> str:
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
 def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The degrees, and how the pieces run."""
     d = document

@@ -16,7 +16,7 @@ from planner.planfile import MemoryReport, Plan, SearchReport
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
 from planner.report import groups, memory
-from planner.report.layouts import layout_in_words, layout_label
+from planner.report.layouts import layout_in_words, layout_label, layout_labels
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -294,28 +294,45 @@ def _memory(plan: Plan) -> list[RenderableType | None]:
 def _runners_up(plan: Plan) -> RenderableType | None:
     if not plan.runners_up or not plan.step_seconds:
         return None
+    own = [] if plan.layout is None else [plan.layout]
+    labels = layout_labels([*own, *(runner.layout for runner in plan.runners_up)])
     rows = [
         (
-            layout_label(runner.layout),
+            label,
             seconds(runner.step_seconds, 4),
             signed_percent(runner.loss_fraction),
-            differing_terms(runner.terms),
+            differing_terms(runner.terms, runner.groups),
         )
-        for runner in plan.runners_up
+        for label, runner in zip(labels[len(own) :], plan.runners_up, strict=True)
     ]
     columns = [("layout", "w"), ("step", "r"), ("more", "r"), ("mostly in", "w")]
     return section("Runners-up, each in its best placement", table(columns, rows))
 
 
-def differing_terms(terms: Mapping[str, float]) -> Phrases:
-    """The terms that differ most: 'bubble +0.9 s, tp +0.4 s'."""
+def differing_terms(
+    terms: Mapping[str, float], groups: Mapping[str, Mapping[str, Any]] | None = None
+) -> Phrases:
+    """The terms that differ most, of traffic with its tier: 'bubble +0.9 s, tp on leaf +0.4 s'."""
     largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:TOLD_TERMS]
     most = max((abs(value) for _, value in largest), default=0.0)
     return Phrases(
-        f"{name.removeprefix('compute_').replace('_', ' ')} {signed_seconds(value, 2)}"
+        f"{name.removeprefix('compute_').replace('_', ' ')}{_where(name, groups or {})} "
+        f"{signed_seconds(value, 2)}"
         for name, value in largest
         if abs(value) > 0.05 * most
     )
+
+
+GROUPS_OF_TERMS = {"ep": ("ep", "etp"), "dp": ("shard", "edp", "replicate")}
+"""Groups whose exposed seconds a term of another name holds."""
+
+
+def _where(term: str, groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """' on leaf', the tier of the group whose seconds of the term differ most."""
+    names = [n for n in GROUPS_OF_TERMS.get(term, (term,)) if n in groups]
+    name = max(names, key=lambda n: abs(groups[n]["extra_seconds"]), default=None)
+    tier = None if name is None else groups[name]["tier"]
+    return "" if tier is None else f" on {tier}"
 
 
 def _warnings(warnings: Sequence[str]) -> RenderableType | None:
@@ -335,6 +352,7 @@ def _no_answer(plan: Plan) -> list[RenderableType | None]:
     return [
         Text("No layout fits.", f"bold {BAD}"),
         _nearest_miss(plan.nearest_miss),
+        _reasons(plan.reasons),
         _relaxations(plan.relaxations),
         _excluded(plan.search),
     ]
@@ -357,12 +375,22 @@ def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | N
     rows = [
         (
             ", ".join(f"{key}={_yaml(value)}" for key, value in item["change"].items()),
+            seconds(item["step_seconds"], 4) if "step_seconds" in item else "",
             f"{plural(item['layouts_that_fit'], 'layout')}, "
             f"the least with {gigabytes(item['peak_bytes'])} GB",
         )
         for item in relaxations
     ]
-    return section("What would make it fit, with --set", table([("", "w"), ("", "w")], rows))
+    columns = [("", "w"), ("best step", "r"), ("what fits", "w")]
+    return section("What would make it fit, with --set, cheapest first", table(columns, rows))
+
+
+def _reasons(reasons: Sequence[Mapping[str, Any]]) -> RenderableType | None:
+    if not reasons:
+        return None
+    rows = [(reason["id"], printable(reason["text"])) for reason in reasons]
+    title = "Why: all of this together; without any one of it a layout is left"
+    return section(title, table([("", "l"), ("", "w")], rows))
 
 
 def _yaml(value: object) -> str:

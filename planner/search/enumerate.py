@@ -32,7 +32,8 @@ from planner.problem.model import MoE
 from planner.problem.scenario import Search
 from planner.search.context_rules import a2a_sizes
 from planner.search.model_rules import rules_for
-from planner.search.room import accepted, in_blocks
+from planner.search.restrictions import EXPERTS_NEED_MOE, allowed, key_of
+from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, in_blocks
 from planner.search.rule import Rule
 from planner.search.rules import can_overlap_exchanges
 from planner.search.schedule_rules import MANY, schedules_by_chunks
@@ -57,28 +58,31 @@ def divisors(number: int) -> list[int]:
 
 
 def layouts(
-    ctx: CostContext, search: Search, prune: bool = True
+    ctx: CostContext, search: Search, prune: bool = True, ruled: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
     """All layouts that keep every rule and restriction, and how many each rule ruled out.
 
     With `prune`, layouts with experts that cannot fit in memory are left out on the way (and
     counted), so that there are not many times as many.
 
-    Counts are of partial layouts: a rule counts what it stopped at the point it could be judged.
+    Not `ruled`, all that keep the restrictions and the definitions of degrees and batch, whatever
+    rules they break; TooManyRowsError where they are more than can be looked at.
+
+    Counts are of partial layouts: a rule counts what it stopped where it could be judged.
     """
-    table, excluded = families(ctx, search, prune)
+    table, excluded = families(ctx, search, prune, ruled)
     for stage in (kinds, members):
-        table, more = stage(ctx, search, table, prune)
+        table, more = stage(ctx, search, table, prune, ruled)
         excluded += more
     return table, excluded
 
 
 def families(
-    ctx: CostContext, search: Search, prune: bool = True
+    ctx: CostContext, search: Search, prune: bool = True, ruled: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
     """Layouts but for KIND_KEYS and MEMBER_KEYS: context parallelism is of no kind yet, nothing is
     run again and no exchanges with experts overlap."""
-    growth = _Growth(ctx, search, prune)
+    growth = _Growth(ctx, search, prune, ruled)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
     growth.add("cp", lambda row: divisors(n // row[0]), ("tp",))
@@ -108,6 +112,8 @@ def families(
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
     if ctx.model.moe is not None:
         growth.split_experts(ctx.model.moe)
+    else:
+        growth.refuse_experts()
     for name in ctx.software.overlap:
         if name != "ep":
             ones = np.ones(len(growth.table), dtype=np.int64)
@@ -123,20 +129,20 @@ against memory, or may not pay, and change neither groups nor parameters."""
 
 
 def kinds(
-    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True
+    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True, ruled: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
     """The families of a table in every kind of context parallelism, and what rules ruled out."""
-    growth = _Growth(ctx, search, prune, table, KIND_KEYS)
+    growth = _Growth(ctx, search, prune, ruled, table, KIND_KEYS)
     growth.split_cp_kinds(search.cp_kind or ctx.software.cp_kinds)
     growth.finish()
     return growth.table, growth.excluded
 
 
 def members(
-    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True
+    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True, ruled: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
     """All layouts of the families of a kind in a table, and how many each rule ruled out."""
-    growth = _Growth(ctx, search, prune, table, MEMBER_KEYS)
+    growth = _Growth(ctx, search, prune, ruled, table, MEMBER_KEYS)
     growth.split_recompute()
     if "ep" in ctx.software.overlap:
         growth.split_exchanges()
@@ -173,15 +179,18 @@ class _Growth:
         ctx: CostContext,
         search: Search,
         prune: bool,
+        ruled: bool,
         table: LayoutTable = _DEFAULTS,
         stage: frozenset[str] = frozenset(),
     ) -> None:
         self.ctx = ctx
         self.search = search
         self.prune = prune
+        self.ruled = ruled
         self.table = table
         self.excluded: Counter[str] = Counter()
-        self.pending: list[Rule] = [rule for rule in rules_for(ctx) if _stage(rule) == stage]
+        known = rules_for(ctx) if ruled else ()
+        self.pending: list[Rule] = [rule for rule in known if _stage(rule) == stage]
         keys = {key for rule in self.pending for key in rule.keys}
         self.present: set[str] = keys - stage if stage else set()
 
@@ -208,13 +217,15 @@ class _Growth:
     ) -> None:
         """Cross the rows with `choices(what is known of the row)`, in columns."""
         if not len(self.table):
-            self.present.add(_key(name))
+            self.present.add(key_of(name))
             return
         first, position = distinct_rows(known)
         keys = zip(*(column[first].tolist() for column in known), strict=True)
         options = [np.fromiter(choices(key), np.int64) for key in keys]
         lengths = np.array([len(option) for option in options])
         counts = lengths[position]
+        if not self.ruled and counts.sum() > MOST_UNRULED:
+            raise TooManyRowsError(int(counts.sum()))
         rows = np.repeat(np.arange(len(self.table)), counts)
         # of a row's options the first, the second, …: its place among its copies
         place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -232,9 +243,9 @@ class _Growth:
 
     def restrict(self, name: str, values: Ints) -> None:
         """Drop rows whose choice the scenario's `search:` does not list."""
-        allowed = _allowed(self.search, name)
-        if allowed is not None:
-            self._keep(np.isin(values, allowed), SEARCH_RULE)
+        wanted = allowed(self.search, name)
+        if wanted is not None:
+            self._keep(np.isin(values, wanted), SEARCH_RULE)
 
     def split_schedules(self) -> None:
         """Cross with the software's schedules of so many chunks a rank."""
@@ -255,7 +266,7 @@ class _Growth:
 
     def judge(self, *names: str) -> None:
         """Apply the rules whose keys are all present."""
-        self.present.update(_key(name) for name in names)
+        self.present.update(key_of(name) for name in names)
         ready = [r for r in self.pending if set(r.keys) <= self.present]
         self.pending = [r for r in self.pending if r not in ready]
         for rule in ready:
@@ -296,7 +307,8 @@ class _Growth:
         table = self.table
         inside = table.tp * table.cp * table.dp_shard
         self.restrict("edp", inside * table.dp_replicate // (table.etp * table.ep))
-        self._keep(np.asarray(grids_nest(self.table)), NESTED_RULE)
+        if self.ruled:
+            self._keep(np.asarray(grids_nest(self.table)), NESTED_RULE)
         # the software's first is never slower in this model; others are costed where asked for
         wanted = self.search.dispatcher or self.ctx.software.dispatchers[:1]
         codes = [DISPATCHERS.index(name) for name in wanted] or [0]
@@ -304,6 +316,14 @@ class _Growth:
             "dispatcher_index", lambda row: codes if row[0] > 1 else (0,), ("ep",), restrict=False
         )
         self._drop_too_big(self.table)
+
+    def refuse_experts(self) -> None:
+        """Drop all rows where `search:` asks for expert degrees of a model that has none."""
+        for key in ("ep", "etp"):
+            wanted = allowed(self.search, key)
+            if wanted is not None and 1 not in wanted:
+                self._keep(np.zeros(len(self.table), dtype=bool), EXPERTS_NEED_MOE)
+        self.restrict("edp", self.table.edp)
 
     def split_cp_kinds(self, names: Sequence[str]) -> None:
         """Cross with kinds of context parallelism, the hierarchical with its inner degrees."""
@@ -332,7 +352,7 @@ class _Growth:
         none needs no other, for none is fastest.
         """
         known = [RECOMPUTE.index(name) for name in _recomputes(self.ctx)]
-        wanted = _allowed(self.search, "recompute_index")
+        wanted = allowed(self.search, "recompute_index")
         kinds = [kind for kind in known if wanted is None or kind in wanted]
         none = RECOMPUTE.index("none")
         if self.ctx.model.moe is None or none not in kinds or not len(self.table):
@@ -365,7 +385,7 @@ class _Growth:
         first = min(self.ctx.software.zero_stages)
         alone = self.table.cp * self.table.dp_shard == 1
         redundant = alone & (self.table.zero_stage != first)
-        wanted = _allowed(self.search, "zero_stage")
+        wanted = allowed(self.search, "zero_stage")
         if wanted is None or first in wanted:
             self.table = self.table.take(~redundant)
 
@@ -378,17 +398,3 @@ class _Growth:
         if dropped:
             self.excluded[rule] += dropped
             self.table = self.table.take(mask)
-
-
-def _key(column: str) -> str:
-    return column.removesuffix("_index")
-
-
-def _allowed(search: Search, name: str) -> list[int] | None:
-    """The restriction on a column as its integer codes, or None."""
-    values = getattr(search, _key(name), None)
-    if values is None:
-        return None
-    if name == "recompute_index":
-        return [RECOMPUTE.index(v) for v in values]
-    return [int(v) for v in values]

@@ -31,7 +31,13 @@ from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
 from planner.search.problem import LayoutProblem, any_kind_bounds
-from planner.search.protocol import SearchProblem, SearchResult
+from planner.search.protocol import (
+    Progress,
+    SearchProblem,
+    SearchResult,
+    Watch,
+    unwatched,
+)
 from planner.search.robust import Scaled
 from planner.search.room import accepted
 from planner.search.rules import can_overlap_exchanges
@@ -61,6 +67,12 @@ class Answer:
     legal: LayoutTable
     result: SearchResult | None
     excluded: Counter[str]
+
+    @classmethod
+    def of(cls, problem: LayoutProblem, legal: LayoutTable, result: SearchResult) -> Answer:
+        """The answer over layouts that were written out at once."""
+        unfit = len(legal) - problem.num_shapes
+        return cls(problem, legal, result, Counter({MEMORY_RULE: unfit}))
 
 
 class _Pool:
@@ -97,9 +109,16 @@ class _Pool:
 
 
 def search_families(
-    ctx: CostContext, asked: Search, top_k: int, time_limit_seconds: float | None
+    ctx: CostContext,
+    asked: Search,
+    top_k: int,
+    time_limit_seconds: float | None,
+    watch: Watch = unwatched,
 ) -> Answer:
-    """The `top_k` best layouts of the scenario's, proven, with what ruled out the others."""
+    """The `top_k` best layouts of the scenario's, proven, with what ruled out the others.
+
+    Out of time, or stopped by its watch, the best so far.
+    """
     started = time.monotonic()
     table, excluded = families(ctx, asked)
     whole = _Pool(table, family_bounds(ctx, asked, table))
@@ -125,9 +144,11 @@ def search_families(
         left = None
         if time_limit_seconds is not None:
             left = max(0.0, time_limit_seconds - (time.monotonic() - started))
-        result = _searched(problem, asked, top_k, left)
+        before = result
+        result = search_table(problem, asked, top_k, left, _within(watch, whole, split))
         if result is not None and result.status not in ("optimal", "infeasible"):
-            break  # out of time
+            result = _better(before, result)
+            break  # out of time, or stopped
         if result is not None and result.status == "optimal":
             threshold = result.threshold_seconds
         if min(whole.rest, split.rest) > threshold:
@@ -182,8 +203,33 @@ def _least_over_overlaps(
     return np.asarray(lower * (1.0 - BOUND_SLACK))
 
 
-def _searched(
-    plain: LayoutProblem, asked: Search, top_k: int, time_limit_seconds: float | None
+def _within(watch: Watch, whole: _Pool, split: _Pool) -> Watch:
+    """The watch, told of bounds that hold for what is not written out yet too."""
+
+    def told(progress: Progress, /) -> bool:
+        bound = min(progress.bound_seconds, whole.rest, split.rest)
+        return watch(replace(progress, bound_seconds=bound))
+
+    return told
+
+
+def _better(before: SearchResult | None, stopped: SearchResult) -> SearchResult:
+    """What a search that was stopped found, or the one before it where that found better; its
+    layouts come first in both tables."""
+    if before is None or before.objective_seconds is None:
+        return stopped
+    if (stopped.objective_seconds or np.inf) <= before.objective_seconds:
+        return stopped
+    bound = _least(stopped.bound_seconds, before.objective_seconds)
+    return replace(before, status="feasible", bound_seconds=bound, counts=stopped.counts)
+
+
+def search_table(
+    plain: LayoutProblem,
+    asked: Search,
+    top_k: int,
+    time_limit_seconds: float | None = None,
+    watch: Watch = unwatched,
 ) -> SearchResult | None:
     """The search's answer, checked without its solver; null where there is nothing to search."""
     if not plain.num_shapes:
@@ -198,6 +244,7 @@ def _searched(
         tie_fraction=asked.tie_fraction,
         time_limit_seconds=time_limit_seconds,
         constraints=constraints,
+        watch=watch,
     )
     certificate = certify(problem, result, tie_fraction=asked.tie_fraction, constraints=constraints)
     if not certificate.valid:

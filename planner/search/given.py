@@ -22,6 +22,7 @@ from planner.layout import (
 )
 from planner.search.context_rules import a2a_sizes
 from planner.search.legality import broken_rules
+from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import can_overlap_exchanges
 
 INTEGERS = (
@@ -75,6 +76,15 @@ def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layo
     return layout
 
 
+def given_values(given: Mapping[str, Any], path: str = "--layout") -> dict[str, Any]:
+    """The keys that have a value, and their values as a Layout holds them.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+    """
+    return {key: _value(key, value, path) for key, value in given.items() if value is not None}
+
+
 def judged_layout(
     ctx: CostContext, given: Mapping[str, Any], path: str = "--layout"
 ) -> tuple[Layout | None, list[IllegalLayoutError]]:
@@ -83,7 +93,7 @@ def judged_layout(
     Raises:
         InputError: an unknown key, or a value of the wrong kind.
     """
-    values = {key: _value(key, value, path) for key, value in given.items() if value is not None}
+    values = given_values(given, path)
     try:
         layout = _completed(ctx, values)
     except IllegalLayoutError as error:
@@ -173,10 +183,10 @@ def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:
 def _no_experts(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:
     return [
         IllegalLayoutError(
-            rule="experts-need-moe",
+            rule=EXPERTS_NEED_MOE,
             source="definition",
             value=f"{key}={getattr(layout, key)}",
-            message="expert parallelism needs a model with experts",
+            message=WITHOUT_EXPERTS,
             nearest=(f"{key}={getattr(Layout(), key)}",),
         )
         for key in ("ep", "etp", "dispatcher")
@@ -235,7 +245,7 @@ def _value(key: str, value: Any, path: str) -> Any:
 
 def _wrong(key: str, value: Any, path: str, allowed: str, nearest: str | None = None) -> InputError:
     return InputError(
-        f"{value!s} is of the wrong kind",
+        f"{value!s} is none of its values",
         path=path,
         key=key,
         value=value,

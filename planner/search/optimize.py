@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 
 from planner.search.assign import Candidates, SolverError, assign, tie_ranks
 from planner.search.placement import MAX_BLOCK_ROWS, IntArray, SideConstraints
-from planner.search.protocol import Counts, Row, SearchProblem, SearchResult, Status
+from planner.search.protocol import (
+    Counts,
+    Progress,
+    Row,
+    SearchProblem,
+    SearchResult,
+    Status,
+    Watch,
+    unwatched,
+)
 from planner.search.rows import blocks, framework_rows, order_rows, outside_rows, unplaceable
 
 __all__ = [
@@ -139,7 +148,7 @@ def _seed(
     lower: FloatArray,
     seen: _Seen,
     constraints: SideConstraints,
-    expired: Callable[[], bool],
+    stops: Callable[[float, int], bool],
 ) -> list[int]:
     """Incumbents: all framework orders of shapes by rising bound, until the bound rules.
 
@@ -152,7 +161,7 @@ def _seed(
         allowed = ~np.any([np.zeros(len(shapes), dtype=bool), *outside.values()], axis=0)
         seen.cost(shapes[allowed], rows[allowed])
         start, size = start + size, min(2 * size, _MAX_SHAPES)
-        if expired():
+        if stops(lower[order[min(start, len(order) - 1)]].item(), 0):
             break
     return [int(shape) for shape in order[:start]]
 
@@ -173,20 +182,21 @@ def _open(
     lower: FloatArray,
     seen: _Seen,
     constraints: SideConstraints,
-    expired: Callable[[], bool],
+    stops: Callable[[float, int], bool],
 ) -> list[int]:
     """Cost every placement of shapes by rising bound; returns the shapes costed completely."""
     opened: list[int] = []
     waiting: list[tuple[int, IntArray]] = []
     num_rows, target = 0, _FIRST_ROWS
     for shape in order.tolist():
-        if not seen.needs(lower[shape].item()) or expired():
+        bound = lower[shape].item()
+        if not seen.needs(bound) or stops(bound, len(opened)):
             break
         for block in blocks(problem, shape, constraints):
             if num_rows + len(block) > MAX_BLOCK_ROWS:
                 seen.cost_blocks(waiting)
                 waiting, num_rows = [], 0
-                if expired():
+                if stops(bound, len(opened)):
                     return opened
             waiting.append((shape, block))
             num_rows += len(block)
@@ -298,13 +308,15 @@ def search(
     tie_fraction: float = 0.005,
     time_limit_seconds: float | None = None,
     constraints: SideConstraints | None = None,
+    watch: Watch = unwatched,
 ) -> SearchResult:
     """Find the `top_k` best distinct layouts, each with its best placement, and prove it.
 
     The threshold is max(K-th best distinct layout, least · (1 + tie_fraction)): shapes are opened
     until every unopened bound has reached the first and passed the second, so that runners-up and
     ties are both complete. Status: optimal (proven), feasible (time limit; see the gap),
-    infeasible (no row is allowed, proven), unknown (time limit before any row).
+    infeasible (no row is allowed, proven), unknown (time limit before any row). `watch` is told how
+    far it is and may stop it as a time limit does.
     """
     if top_k < 1 or not tie_fraction >= 0.0:
         raise ValueError(f"top_k {top_k} must be >= 1 and tie_fraction {tie_fraction} >= 0")
@@ -315,17 +327,18 @@ def search(
     order = order[lower[order] < inf]
     seen = _Seen(problem, top_k, tie_fraction)
 
-    def expired() -> bool:
-        return time.monotonic() >= deadline
+    def stops(bound: float, opened: int) -> bool:
+        known = Progress(problem.num_shapes, opened, seen.rows, seen.least, min(bound, seen.least))
+        return watch(known) or time.monotonic() >= deadline
 
     if rules.orders == "framework":
-        opened = _seed(problem, order, lower, seen, rules, expired)
+        opened = _seed(problem, order, lower, seen, rules, stops)
     else:
         order = _tighten(problem, order[:_TIGHTENED_FIRST], lower)
-        _seed(problem, order[:_FIRST_SHAPES], lower, seen, rules, expired)
+        _seed(problem, order[:_FIRST_SHAPES], lower, seen, rules, stops)
         order = np.flatnonzero(lower < inf)
         order = _tighten(problem, order[[seen.needs(b) for b in lower[order].tolist()]], lower)
-        opened = _open(problem, order, lower, seen, rules, expired)
+        opened = _open(problem, order, lower, seen, rules, stops)
 
     unopened = np.ones(len(lower), dtype=bool)
     unopened[opened] = False

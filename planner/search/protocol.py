@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, Protocol
 
 import numpy as np
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 
 from planner.search.placement import IntArray
 
-__all__ = ["Counts", "Row", "SearchProblem", "SearchResult", "Status"]
+__all__ = [
+    "Counts",
+    "Progress",
+    "Row",
+    "SearchProblem",
+    "SearchResult",
+    "Status",
+    "Watch",
+    "unwatched",
+]
 
 FloatArray = NDArray[np.float64]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -116,3 +126,33 @@ class SearchResult:
         if self.objective_seconds is None or self.bound_seconds is None:
             return None
         return (self.objective_seconds - self.bound_seconds) / self.objective_seconds
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: layouts written out and opened, rows costed, the least step seen (inf
+    before the first) and the least that could still be, in seconds."""
+
+    layouts: int
+    opened: int
+    placements: int
+    best_seconds: float
+    bound_seconds: float
+
+    @property
+    def gap_fraction(self) -> float:
+        """(best - bound) / best; 1 before there is a best."""
+        if self.best_seconds == inf:
+            return 1.0
+        return max(0.0, (self.best_seconds - self.bound_seconds) / self.best_seconds)
+
+
+class Watch(Protocol):
+    """Told every now and then how far a search is; its answer is whether the search shall stop."""
+
+    def __call__(self, progress: Progress, /) -> bool: ...
+
+
+def unwatched(progress: Progress, /) -> bool:
+    """The watch of a search that nobody follows and nothing stops."""
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.layers import model_stages
 from planner.layout import LayoutTable
+from planner.problem.recipes import RECIPES
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
+from planner.search.families import search_families
 from planner.search.placement import fills
 from planner.search.problem import LayoutProblem
+from planner.search.restrictions import restricted
 from planner.search.room import accepted, upper_ends
 from planner.search.rows import order_rows
 
@@ -55,34 +59,53 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     }
 
 
-def relaxations(scenario: Scenario) -> Iterator[dict[str, Any]]:
-    """Changes of the scenario after which some layout fits and can be placed, each verified.
+def relaxations(scenario: Scenario) -> tuple[dict[str, Any], ...]:
+    """Changes of the scenario after which a layout fits and can be placed, each planned.
 
-    Restrictions lifted, one by one and all together, and the least multiple of the accelerators
-    that serves.
+    Restrictions lifted, one by one and all together, the fragile band, another precision, what may
+    live on the host, and the least multiple of the accelerators that serves; where none of these
+    does by itself, two at once. Cheapest first: by accelerators, then by the step found
+    (`step_seconds`, the best layout's; within PLAN_SECONDS the best one's so far).
     """
-    for change, relaxed in _changes(scenario):
-        found = _fitting(relaxed)
-        if found is not None:
-            yield {"change": change, **found}
-    for change, relaxed in _more_accelerators(scenario):
-        found = _fitting(relaxed)
-        if found is not None:
-            yield {"change": change, **found}
-            return
+    changes = list(_changes(scenario))
+    found = [_planned(change, relaxed) for change, relaxed in changes]
+    found.append(_more_accelerators(scenario, {}))
+    if not any(found):
+        pairs = combinations(changes, 2)
+        found += [_planned(*both) for one, other in pairs if (both := _both(scenario, one, other))]
+        single = {f"search.{name}" for name in restricted(scenario.search)}
+        found += [_more_accelerators(s, c) for c, s in changes if not single & set(c)]
+    served = [one for one in found if one is not None]
+    return tuple(sorted(served, key=lambda one: (one["num_accelerators"], one["step_seconds"])))
 
 
-def _fitting(scenario: Scenario) -> dict[str, Any] | None:
+PLAN_SECONDS = 10.0
+"""A relaxation is planned at most so long; a layout that fits is enough."""
+
+
+def _planned(change: dict[str, Any], scenario: Scenario) -> dict[str, Any] | None:
+    """What a relaxed scenario has: layouts that fit, their least peak, the best step; none where
+    none can be placed."""
     ctx = CostContext.of(scenario)
     table, _ = layouts(ctx, scenario.search)
     fitting = table.take(accepted(ctx, scenario.search, table))
-    if not _placeable(LayoutProblem(ctx, fitting), scenario.search.orders):
+    if not placeable(LayoutProblem(ctx, fitting), scenario.search.orders):
+        return None
+    answer = search_families(ctx, scenario.search, 1, PLAN_SECONDS)
+    if answer.result is None or answer.result.least is None:
         return None
     _, peak = memory.worst_stage(ctx, fitting)
-    return {"layouts_that_fit": len(fitting), "peak_bytes": float(peak.min())}
+    return {
+        "change": change,
+        "layouts_that_fit": len(fitting),
+        "peak_bytes": float(peak.min()),
+        "step_seconds": answer.result.least.step_seconds,
+        "num_accelerators": scenario.num_accelerators,
+        "layout": answer.problem.table.row(answer.result.least.shape).to_document(),
+    }
 
 
-def _placeable(problem: LayoutProblem, orders: str) -> bool:
+def placeable(problem: LayoutProblem, orders: str) -> bool:
     """Whether some layout has a placement over some fill, in a framework's order where asked."""
     if not problem.num_shapes:
         return False
@@ -92,27 +115,74 @@ def _placeable(problem: LayoutProblem, orders: str) -> bool:
     return bool(fills(problem.widths, problem.ctx.num_accelerators))
 
 
-def _changes(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:
+Change = tuple[dict[str, Any], Scenario]
+
+
+def _changes(scenario: Scenario) -> Iterator[Change]:
     search = scenario.search
     if search.memory == "fits":
-        yield (
-            {"search.memory": "fragile"},
-            scenario.replace(search=search.replace(memory="fragile")),
-        )
+        yield _searching(scenario, memory="fragile")
     for name, default in Search():
         if name not in ("memory", "tie_fraction") and getattr(search, name) != default:
-            relaxed = search.replace(**{name: default})
-            yield {f"search.{name}": default}, scenario.replace(search=relaxed)
+            yield _searching(scenario, **{name: default})
     free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
     if search != free:
         yield {"search": {}}, scenario.replace(search=free)
+    if search.offload is None and scenario.topology.accelerator.host is not None:
+        for away in scenario.software.offloads:
+            yield _searching(scenario, offload=(away,))
+    yield from _precisions(scenario)
 
 
-def _more_accelerators(scenario: Scenario) -> Iterator[tuple[dict[str, Any], Scenario]]:
+def _searching(scenario: Scenario, **changes: Any) -> Change:
+    told = {
+        f"search.{name}": value[0] if isinstance(value, tuple) else value
+        for name, value in changes.items()
+    }
+    return told, scenario.replace(search=scenario.search.replace(**changes))
+
+
+def _precisions(scenario: Scenario) -> Iterator[Change]:
+    """The other precisions that the accelerator has figures for."""
+    part = scenario.topology.accelerator
+    for precision, recipe in RECIPES.items():
+        able = recipe.peak in part.peak_flops and recipe.peak in part.gemm
+        if able and precision != scenario.training.precision:
+            training = scenario.training.replace(precision=precision)
+            yield {"training.precision": precision}, scenario.replace(training=training)
+
+
+def _both(scenario: Scenario, one: Change, other: Change) -> Change | None:
+    """Two changes at once, of different parts of the scenario."""
+    (first, _), (second, _) = one, other
+    if set(first) & set(second) or "search" in {*first, *second}:
+        return None
+    changes: dict[str, Any] = {**first, **second}
+    relaxed = scenario
+    for key, value in changes.items():
+        part, _, name = key.partition(".")
+        if part == "search":
+            listed = value if name in ("memory", "orders", "robust") or value is None else (value,)
+            relaxed = relaxed.replace(search=relaxed.search.replace(**{name: listed}))
+        else:
+            relaxed = relaxed.replace(training=relaxed.training.replace(**{name: value}))
+    return changes, relaxed
+
+
+def multiples(scenario: Scenario) -> Iterator[Scenario]:
+    """The scenario on multiples of its accelerators, as many as there are."""
     most = scenario.topology.num_accelerators // scenario.num_accelerators
     for factor in range(2, min(most, MOST_TIMES) + 1):
-        more = scenario.num_accelerators * factor
-        yield {"num_accelerators": more}, scenario.replace(num_accelerators=more)
+        yield scenario.replace(num_accelerators=scenario.num_accelerators * factor)
+
+
+def _more_accelerators(scenario: Scenario, change: dict[str, Any]) -> dict[str, Any] | None:
+    """The least multiple of the accelerators that serves, beside another change."""
+    for more in multiples(scenario):
+        found = _planned({**change, "num_accelerators": more.num_accelerators}, more)
+        if found is not None:
+            return found
+    return None
 
 
 MOST_TIMES = 64

@@ -17,6 +17,13 @@ from planner.problem.scenario import Search
 BLOCK_ROWS = 1 << 15
 """Rows costed at once: more would not stay in the processor's caches."""
 
+MOST_UNRULED = 1 << 22
+"""Layouts enumerated at most without their rules."""
+
+
+class TooManyRowsError(Exception):
+    """More layouts than are looked at without their rules."""
+
 
 def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDArray[np.float64]:
     """`formula` of a table, one number a row, computed block by block."""

@@ -40,15 +40,20 @@ def peaks(scenario: Scenario) -> list[float]:
 
 
 def relaxed(scenario: Scenario, change: dict[str, Any]) -> Scenario:
-    """The scenario with one relaxation's change applied."""
-    ((key, value),) = change.items()
-    if key == "search":
-        assert value == {}
-        return scenario.replace(search=Search(memory=scenario.search.memory))
-    if key.startswith("search."):
-        name = key.removeprefix("search.")
-        return scenario.replace(search=scenario.search.replace(**{name: value}))
-    return scenario.replace(**{key: value})
+    """The scenario with a relaxation's changes applied, as --set would."""
+    for key, value in change.items():
+        part, _, name = key.partition(".")
+        if key == "search":
+            assert value == {}
+            scenario = scenario.replace(search=Search(memory=scenario.search.memory))
+        elif part == "search":
+            listed = (value,) if name == "offload" and value is not None else value
+            scenario = scenario.replace(search=scenario.search.replace(**{name: listed}))
+        elif part == "training":
+            scenario = scenario.replace(training=scenario.training.replace(**{name: value}))
+        else:
+            scenario = scenario.replace(**{key: value})
+    return scenario
 
 
 def check_relaxations(scenario: Scenario, plan: Plan) -> set[str]:

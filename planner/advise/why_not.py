@@ -1,0 +1,294 @@
+"""Why not this layout: the rules or limits that forbid it, or what it loses and where.
+
+Keys that are not given are free: the answer is about the best completion, found by the same proven
+search restricted to them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from planner import files
+from planner.answers import BrokenRule, WhyNot
+from planner.assess import group_losses
+from planner.cost.context import CostContext
+from planner.errors import IllegalLayoutError, InputError
+from planner.layout import Layout
+from planner.planfile import Plan
+from planner.planning import PLACEMENT_RULE, SENTENCES, plan, planned
+from planner.problem.scenario import Scenario
+from planner.problem.software import Software
+from planner.search import relax
+from planner.search.enumerate import SEARCH_RULE
+from planner.search.families import Answer, search_table
+from planner.search.forbidden import completions, forbidding, nearest, rules_of_keys
+from planner.search.given import given_values, judged_layout, parse_layout
+from planner.search.model_rules import rules_for
+from planner.search.problem import LayoutProblem
+from planner.search.protocol import Watch, unwatched
+from planner.search.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
+from planner.search.room import accepted
+from planner.search.rules import BY_SOFTWARE
+
+PATH = "--why-not"
+
+
+def why_not(
+    scenario: Scenario,
+    given: str | Mapping[str, Any],
+    best: Plan | None = None,
+    watch: Watch = unwatched,
+) -> WhyNot:
+    """Why the plan is not the given layout, or the best one with the given keys.
+
+    best: the scenario's plan, if it is known already.
+
+    Raises:
+        InputError: no key, an unknown one, or a value that is none of its values.
+        PlannerError: the scenario cannot be costed.
+    """
+    values = given_values(parse_layout(given) if isinstance(given, str) else given, PATH)
+    if not values:
+        raise InputError(
+            "no layout key is given",
+            key=PATH,
+            value=given,
+            allowed="key=value,… such as tp=16,pp=2",
+        )
+    if best is None:
+        best = plan(scenario, 1, watch=watch)
+    ctx = CostContext.of(scenario)
+    if best.layout is not None and _matches(ctx, best.layout, values):
+        zeros = dict.fromkeys(best.time or {}, 0.0)
+        return WhyNot(best, values, "best", other=best, loss_fraction=0.0, terms=zeros)
+    other = _completed(ctx, scenario, values, watch)
+    if other is None or other.layout is None:
+        return _impossible(ctx, scenario, values, best)
+    answer = _compared(best, values, other)
+    beyond = outside(scenario.search, values)
+    if not beyond:
+        return answer
+    return replace(answer, verdict="illegal", rules=_restricted(ctx, scenario, values, beyond))
+
+
+def _matches(ctx: CostContext, layout: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether the layout has the given values."""
+    whole = Layout.from_document(layout)
+    for key, value in values.items():
+        own = layout.get(key) if key == "stage_layers" else getattr(whole, key)
+        if (tuple(own or ()) if key == "stage_layers" else own) != value:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- the best completion
+
+
+def _completed(
+    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], watch: Watch
+) -> Plan | None:
+    """The best layout with the given keys in its best placement; none where nothing can be."""
+    asked = fixed(scenario.search, ctx.software, values)
+    narrowed = scenario.replace(search=asked)
+    if not unsearched(ctx.software, values):
+        found = plan(narrowed, 1, watch=watch, reasons=False)
+        return found if found.layout is not None else None
+    best: Plan | None = None
+    started = time.perf_counter(), time.process_time()
+    for table in completions(ctx, scenario.search, values):
+        problem = LayoutProblem(ctx, table.take(accepted(ctx, asked, table)))
+        result = search_table(problem, asked, 1, None, watch)
+        if result is None or result.best is None:
+            continue
+        found = planned(ctx, narrowed, Answer.of(problem, table, result), started)
+        if best is None or (found.step_seconds or 0.0) < (best.step_seconds or 0.0):
+            best = found
+    return best
+
+
+def _compared(best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
+    """What a layout that can be takes more than the plan, by term and by group."""
+    assert other.time is not None and other.step_seconds is not None
+    if best.time is None or best.step_seconds is None:
+        return WhyNot(best, values, "slower", other=other, warnings=other.warnings)
+    return WhyNot(
+        best,
+        values,
+        "slower",
+        other=other,
+        loss_fraction=other.step_seconds / best.step_seconds - 1.0,
+        terms={name: value - best.time[name] for name, value in other.time.items()},
+        groups=group_losses(best.groups, other.groups),
+        warnings=other.warnings,
+    )
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def _impossible(
+    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], best: Plan
+) -> WhyNot:
+    """Why no completion can be: rules, or memory."""
+    search = scenario.search
+    asked = fixed(search, ctx.software, values)
+    misses = []
+    for table in completions(ctx, search, values):
+        if len(table) and accepted(ctx, asked, table).any():
+            rule = _rule(ctx, scenario, values, PLACEMENT_RULE)
+            return WhyNot(best, values, "illegal", rules=(rule,))
+        miss = relax.nearest_miss(ctx, asked, table)
+        misses += [miss] if miss is not None else []
+    if misses:
+        miss = min(misses, key=lambda one: one["over_bytes"])
+        return WhyNot(
+            best,
+            values,
+            "unfit",
+            over_bytes=miss["over_bytes"],
+            stage=miss["stage"],
+            term=miss["term"],
+            miss=miss,
+            nearest=_nearest(ctx, scenario, values, tuple(values), fits=True),
+        )
+    return _illegal(ctx, scenario, values, best)
+
+
+def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], best: Plan) -> WhyNot:
+    found = forbidding(ctx, scenario.search, values)
+    together = found is not None and not found.alone
+    if found is not None:
+        rules = tuple(_rule(ctx, scenario, values, name) for name in found.ids)
+    else:
+        _, broken = judged_layout(ctx, values, PATH)
+        broken = [error for error in broken if not _seated(ctx, values, error)] or broken
+        told = {error.rule for error in broken}
+        own = (name for name in rules_of_keys(ctx, values) if name not in told)
+        rules = (
+            *(_broken(ctx, scenario, values, error) for error in broken),
+            *(_rule(ctx, scenario, values, name) for name in own),
+        )
+    beyond = outside(scenario.search, values)
+    return WhyNot(
+        best,
+        values,
+        "illegal",
+        rules=(*rules, *_restricted(ctx, scenario, values, beyond)),
+        together=together,
+        nearest=_nearest(ctx, scenario, values, tuple(values), fits=False),
+    )
+
+
+def _seated(ctx: CostContext, values: Mapping[str, Any], error: IllegalLayoutError) -> bool:
+    """Whether the count of accelerators is wrong only for what free degrees were taken to be."""
+    dp = values.get("dp", values.get("dp_shard", 1) * values.get("dp_replicate", 1))
+    given = prod(values.get(axis, 1) for axis in ("tp", "cp", "pp")) * dp
+    free = not {"tp", "cp", "pp"} <= values.keys()
+    return error.rule == "world-size" and free and ctx.num_accelerators % given == 0
+
+
+def _nearest(
+    ctx: CostContext,
+    scenario: Scenario,
+    values: Mapping[str, Any],
+    keys: tuple[str, ...],
+    fits: bool,
+) -> dict[str, tuple[str, ...]]:
+    """key → its nearest values that can be, as text; keys that have none are left out."""
+    found = {}
+    for key in keys:
+        if key in unsearched(ctx.software, values):
+            continue
+        near = nearest(ctx, scenario.search, values, key, fits)
+        if near:
+            found[key] = tuple(f"{key}={_text(value)}" for value in near)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "+".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rule(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name: str) -> BrokenRule:
+    """What is known of a rule or restriction by its id."""
+    if name.startswith(SEARCH_PREFIX):
+        key = name.removeprefix(SEARCH_PREFIX)
+        allowed = ", ".join(map(_text, listed(scenario.search, key) or ()))
+        return BrokenRule(
+            SEARCH_RULE, f"search: lists {key} of {allowed} alone", "the scenario's search:", (),
+            name, (),
+        )  # fmt: skip
+    rule = next((rule for rule in rules_for(ctx) if rule.id == name), None)
+    if rule is None:
+        return BrokenRule(name, SENTENCES[name], "definition", (), _given(values, values), ())
+    keys = tuple(key for key in rule.keys if key in values)
+    near = _nearest(ctx, scenario, values, keys, fits=False)
+    return BrokenRule(
+        id=rule.id,
+        sentence=rule.sentence,
+        source=rule.source,
+        holds_for=holds_for(ctx, rule.id),
+        value=_given(values, keys or tuple(values)),
+        nearest=tuple(text for key in keys for text in near.get(key, ())),
+    )
+
+
+def _broken(
+    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], error: IllegalLayoutError
+) -> BrokenRule:
+    """A rule that the layout of the given keys breaks before any other is chosen."""
+    keys = tuple(key for key in values if f"{key}=" in str(error.value)) or tuple(values)
+    near = _nearest(ctx, scenario, values, keys, fits=False)
+    texts = tuple(text for key in keys for text in near.get(key, ()))
+    return BrokenRule(
+        id=error.rule,
+        sentence=error.message,
+        source=error.source,
+        holds_for=holds_for(ctx, error.rule),
+        value=str(error.value),
+        nearest=texts or tuple(error.nearest),
+    )
+
+
+def _restricted(
+    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], keys: tuple[str, ...]
+) -> tuple[BrokenRule, ...]:
+    """The scenario's own restrictions that do not list given values."""
+    search = scenario.search
+    return tuple(
+        BrokenRule(
+            SEARCH_RULE,
+            f"search: lists {key} of {', '.join(map(_text, listed(search, key) or ()))} alone",
+            "the scenario's search:",
+            (),
+            f"{key}={_text(values[key])}",
+            _listed_nearest(listed(search, key) or (), key, values[key]),
+        )
+        for key in keys
+    )
+
+
+def _listed_nearest(choices: tuple[Any, ...], key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return tuple(f"{key}={_text(choice)}" for choice in choices)
+    below = max((v for v in choices if v < value), default=None)
+    above = min((v for v in choices if v > value), default=None)
+    return tuple(f"{key}={v}" for v in (below, above) if v is not None)
+
+
+def _given(values: Mapping[str, Any], keys: Any) -> str:
+    return ", ".join(f"{key}={_text(values[key])}" for key in keys)
+
+
+def holds_for(ctx: CostContext, rule: str) -> tuple[str, ...]:
+    """The shipped software profiles under which a rule holds; none where it holds under all."""
+    if rule not in {known.id for known in BY_SOFTWARE}:
+        return ()
+    shipped = (files.load(name, "software", Software) for name in files.names("software"))
+    return tuple(software.name for software in shipped if rule in software.rules)

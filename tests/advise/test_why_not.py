@@ -1,0 +1,389 @@
+"""Why not this layout: against plain enumeration, arithmetic by hand, and users' cases by id."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner import api
+from planner.advise.why_not import why_not
+from planner.answers import WhyNot
+from planner.cost.context import CostContext
+from planner.errors import InputError
+from planner.layout import Layout, LayoutTable
+from planner.problem.scenario import Scenario, Search
+from planner.search.enumerate import layouts
+from planner.search.legality import broken_rules
+from planner.search.model_rules import rules_for
+from tests.expert_scenarios import experts
+from tests.oracles import plain_least_step
+from tests.scenarios import (
+    small_accelerator,
+    small_model,
+    small_scenario,
+    small_software,
+    small_topology,
+    small_training,
+)
+from tests.search.checks import fitting_layouts
+
+
+def dense(gigabytes: float = 80.0, **changes: Any) -> Scenario:
+    topology = small_topology(accelerator=small_accelerator(hbm_bytes=1e9 * gigabytes))
+    software = small_software(recompute=("none", "full"))
+    return small_scenario(8, **({"topology": topology, "software": software} | changes))
+
+
+def sparse(**changes: Any) -> Scenario:
+    usual: dict[str, Any] = {
+        "topology": small_topology((2, 4)),
+        "model": small_model(moe=experts(expert_ffn_hidden_size=512)),
+        "training": small_training(sequence_length=960, global_batch_size=8),
+        "software": small_software(
+            dispatchers=("flex",), overlap=("tp", "dp", "pp", "ep"), recompute=("none", "full")
+        ),
+    }
+    return small_scenario(8, **(usual | changes))
+
+
+SCENARIOS = {
+    "dense": dense(search=Search(mbs=(1,), vp=(1,), tie_fraction=0.0)),
+    "memory is short": dense(0.5, search=Search(mbs=(1,), vp=(1,), tie_fraction=0.0)),
+    "restricted": dense(search=Search(tp=(1, 2), vp=(1,), mbs=(1,), tie_fraction=0.0)),
+    "experts": sparse(search=Search(mbs=(1,), vp=(1,), tie_fraction=0.0)),
+}
+BEST = {name: api.plan(scenario, 1) for name, scenario in SCENARIOS.items()}
+LEAST: dict[Any, dict[Layout, float]] = {}
+
+
+def least_steps(name: str, values: dict[str, Any]) -> dict[Layout, float]:
+    """Every layout with the values that fits and keeps `search:` in other keys, in its best
+    placement, by the scalar step."""
+    scenario = SCENARIOS[name]
+    merged = tuple((key, values[key]) for key in ("recompute", "zero_stage") if key in values)
+    free = Search(
+        mbs=scenario.search.mbs, vp=scenario.search.vp, tie_fraction=0.0,
+        **{key: (value,) for key, value in merged},
+    )  # fmt: skip
+    if (name, merged) not in LEAST:
+        ctx = CostContext.of(scenario)
+        LEAST[name, merged] = {
+            row: plain_least_step(ctx, row)
+            for row in fitting_layouts(ctx, scenario.replace(search=free))
+        }
+    others = [key for key in ("tp", "cp", "pp", "mbs", "vp") if key not in values]
+    return {
+        row: step
+        for row, step in LEAST[name, merged].items()
+        if all(getattr(row, key) == value for key, value in values.items())
+        and all(
+            getattr(row, k) in (getattr(scenario.search, k) or (getattr(row, k),)) for k in others
+        )
+    }
+
+
+KEYS: dict[str, Any] = {
+    "tp": st.sampled_from([1, 2, 3, 4, 8, 16]),
+    "pp": st.sampled_from([1, 2, 3, 4, 8]),
+    "cp": st.sampled_from([1, 2, 4]),
+    "mbs": st.sampled_from([1, 2]),
+    "dp": st.sampled_from([1, 2, 4, 8]),
+    "ep": st.sampled_from([1, 2, 4]),
+    "zero_stage": st.sampled_from([0, 1, 2]),
+    "recompute": st.sampled_from(["none", "full"]),
+    "sp": st.booleans(),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_verdict_is_that_of_enumeration(name: str) -> None:
+    scenario, best = SCENARIOS[name], BEST[name]
+
+    @settings(
+        max_examples=15, deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(
+        st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=3, unique=True).flatmap(
+            lambda keys: st.fixed_dictionaries({key: KEYS[key] for key in keys})
+        )
+    )
+    def check(values: dict[str, Any]) -> None:
+        steps = least_steps(name, values)
+        check_answer(scenario, why_not(scenario, values, best), steps, values)
+
+    check()
+
+
+def check_answer(
+    scenario: Scenario, answer: WhyNot, steps: dict[Layout, float], values: dict[str, Any]
+) -> None:
+    listed = all(value in (getattr(scenario.search, k) or (value,)) for k, value in values.items())
+    least = min(steps.values(), default=None)
+    if answer.verdict == "best":
+        assert answer.terms is not None and not any(answer.terms.values())
+        assert least is not None and listed and answer.loss_fraction == 0
+        assert answer.plan.step_seconds == pytest.approx(least, rel=1e-9)
+    elif answer.verdict == "slower":
+        assert least is not None and listed
+        check_loss(answer, least)
+    elif answer.verdict == "unfit":
+        assert least is None and answer.over_bytes is not None and answer.over_bytes > 0
+        check_unfit(scenario, answer, values)
+    elif answer.other is not None:  # only the scenario's search: forbids it
+        assert least is not None and not listed
+        assert {rule.id for rule in answer.rules} == {"search"}
+        check_loss(answer, least)
+    else:
+        assert least is None and answer.rules
+        assert no_legal(scenario, values)
+
+
+def check_loss(answer: WhyNot, least: float) -> None:
+    assert answer.other is not None and answer.terms is not None
+    assert answer.other.step_seconds == pytest.approx(least, rel=1e-9)
+    if answer.plan.step_seconds is None:
+        return
+    assert answer.loss_fraction == pytest.approx(least / answer.plan.step_seconds - 1, abs=1e-9)
+    difference = least - answer.plan.step_seconds
+    assert sum(answer.terms.values()) == pytest.approx(difference, abs=1e-9 * least)
+
+
+def check_unfit(scenario: Scenario, answer: WhyNot, values: dict[str, Any]) -> None:
+    """The least excess of all legal completions; the nearest values do fit."""
+    assert answer.miss is not None
+    for key, texts in (answer.nearest or {}).items():
+        for text in texts:
+            other = why_not(scenario, {**values, key: text.partition("=")[2]}, answer.plan)
+            assert other.other is not None
+
+
+def no_legal(scenario: Scenario, values: dict[str, Any]) -> bool:
+    """Whether every layout that search: leaves with these keys breaks a rule, one by one."""
+    ctx = CostContext.of(scenario)
+    free = {k: None if k in values else v for k, v in scenario.search}
+    whole, _ = layouts(ctx, Search(**free), prune=False)
+    rows = (whole.row(i) for i in range(len(whole)))
+    return not any(all(getattr(row, k) == v for k, v in values.items()) for row in rows)
+
+
+# --- what forbids ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "rules"),
+    [
+        ({"tp": 16}, {"tp-divides-heads"}),
+        ({"tp": 3}, {"world-size", "tp-divides-heads", "tp-divides-ffn"}),
+        ({"sp": True, "tp": 1}, {"sp-needs-tp"}),
+        ({"vp": 2, "pp": 1}, {"vp-needs-pp"}),
+        ({"zero_stage": 3}, {"zero-stage"}),
+        ({"mbs": 3}, {"batch-divides"}),
+        ({"ep": 2}, {"experts-need-moe", "no-expert-parallelism"}),
+        ({"cp_kind": "a2a", "cp": 2}, {"cp-kind"}),
+        ({"pp": 8}, {"chunks-have-layers"}),
+    ],
+)
+def test_rules_that_forbid_are_all_named(values: dict[str, Any], rules: set[str]) -> None:
+    scenario = small_scenario(16, software=small_software(zero_stages=(0, 1)))
+    answer = why_not(scenario, values)
+    assert answer.verdict == "illegal" and not answer.together
+    assert {rule.id for rule in answer.rules} == rules
+    for rule in answer.rules:
+        assert rule.source and rule.sentence and rule.value
+
+
+def test_rules_that_forbid_only_together_are_a_smallest_set() -> None:
+    """pp=2, vp=2 and three micro-batches: interleaving needs a multiple of pp, and no layout of
+    eight ranks is left; without either rule one is."""
+    scenario = small_scenario(
+        2,
+        topology=small_topology((2, 2)),
+        software=small_software(rules=("interleaved-microbatches",)),
+        training=small_training(global_batch_size=3),
+    )
+    answer = why_not(scenario, "pp=2,vp=2")
+    assert answer.verdict == "illegal"
+    assert "interleaved-microbatches" in {rule.id for rule in answer.rules}
+    (rule,) = [rule for rule in answer.rules if rule.id == "interleaved-microbatches"]
+    assert {"megatron-core", "nemo"} <= set(rule.holds_for)
+    assert set(rule.nearest) == {"pp=1", "vp=1"} or "vp=1" in rule.nearest
+
+
+def test_nearest_values_are_legal_with_the_others_and_none_is_nearer() -> None:
+    scenario = small_scenario(16)
+    answer = why_not(scenario, "tp=16,pp=1")
+    assert answer.nearest is not None
+    assert answer.nearest["tp"] == ("tp=8",)
+    answer = why_not(scenario, "pp=8")
+    assert answer.nearest == {"pp": ("pp=4",)}
+
+
+def test_nearest_degrees_fill_domains_evenly() -> None:
+    """Nodes of six, twelve heads: four divides the heads but leaves nodes partly crossed."""
+    model = small_model(
+        hidden_size=1536, ffn_hidden_size=6144, num_attention_heads=12, num_key_value_heads=12
+    )
+    scenario = small_scenario(
+        24, topology=small_topology((6, 4)), model=model,
+        training=small_training(global_batch_size=24),
+    )  # fmt: skip
+    answer = why_not(scenario, "tp=8,cp=1,pp=1")
+    assert answer.verdict == "illegal"
+    assert answer.nearest is not None
+    assert answer.nearest["tp"] == ("tp=6", "tp=12")
+
+
+def test_a_restriction_of_the_scenario_is_named_and_the_loss_told() -> None:
+    scenario = small_scenario(16, search=Search(tp=(1, 2, 8)))
+    answer = why_not(scenario, "tp=4")
+    assert answer.verdict == "illegal"
+    (rule,) = answer.rules
+    assert (rule.id, rule.value, rule.nearest) == ("search", "tp=4", ("tp=2", "tp=8"))
+    assert answer.loss_fraction is not None and answer.other is not None
+
+
+def test_overlap_and_splits_of_stages_are_completed_too() -> None:
+    scenario = small_scenario(8, search=Search(mbs=(1,), tie_fraction=0.0))
+    ctx = CostContext.of(scenario)
+    best = api.plan(scenario, 1)
+    for values in ({"overlap": "none"}, {"stage_layers": (1, 3)}, {"overlap": "dp", "pp": 2}):
+        answer = why_not(scenario, values, best)
+        assert answer.verdict == "slower" and answer.other is not None
+        assert answer.other.layout is not None
+        table, _ = layouts(ctx, Search(mbs=(1,)), prune=False, ruled=False)
+        rows = [Layout(**fields(table.row(i)) | values) for i in range(len(table))]
+        kept = [
+            row for row in rows
+            if all(getattr(row, k) == v for k, v in values.items())
+            and not list(broken_rules(ctx, row))
+        ]  # fmt: skip
+        least = min(plain_least_step(ctx, row) for row in kept)
+        assert answer.other.step_seconds is not None
+        assert isclose(answer.other.step_seconds, least, rel_tol=1e-9)
+
+
+def fields(layout: Layout) -> dict[str, Any]:
+    return {name: getattr(layout, name) for name in Layout.__slots__}
+
+
+@pytest.mark.parametrize("text", ["", "tp", "tpp=2", "tp=x", "recompute=fulll"])
+def test_wrong_input_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        why_not(small_scenario(8), text)
+
+
+# --- users' cases ---------------------------------------------------------------------------------
+
+
+def test_val_04_kv_heads_by_version() -> None:
+    """modelscope/ms-swift#8219: 2 key/value heads at tp=8: core 0.15 refuses, 0.16 replicates."""
+    model = small_model(num_attention_heads=8, num_key_value_heads=2)
+    old = small_software(rules=("tp-divides-kv-heads",))
+    new = small_software(rules=("kv-heads-replicate",))
+    answer = why_not(small_scenario(8, model=model, software=old), "tp=8")
+    (rule,) = answer.rules
+    assert rule.id == "tp-divides-kv-heads" and "core 0.15 and earlier" in rule.source
+    assert rule.nearest == ("tp=2",)
+    assert why_not(small_scenario(8, model=model, software=new), "tp=8").verdict != "illegal"
+
+
+def test_val_06_heads_and_the_node() -> None:
+    """deepspeedai/DeepSpeed#3634: 52 heads on a node of 8: tp is 1, 2 or 4, not 8."""
+    model = small_model(
+        hidden_size=52 * 128, ffn_hidden_size=4 * 52 * 128, num_attention_heads=52,
+        num_key_value_heads=52,
+    )  # fmt: skip
+    scenario = small_scenario(8, topology=small_topology((8, 2)), model=model)
+    answer = why_not(scenario, "tp=8")
+    assert [rule.id for rule in answer.rules] == ["tp-divides-heads"]
+    assert answer.rules[0].nearest == ("tp=4",)
+    # thirteen nodes: 13 divides the heads but not the node
+    wide = small_scenario(
+        104, topology=small_topology((8, 13)), model=model,
+        training=small_training(global_batch_size=104),
+    )  # fmt: skip
+    assert why_not(wide, "tp=8").rules[0].nearest == ("tp=4", "tp=52") or (
+        why_not(wide, "tp=8").rules[0].nearest == ("tp=4",)
+    )
+
+
+def test_val_10_a_pipeline_needs_its_microbatches() -> None:
+    """pytorch/torchtitan#775, #784: fewer micro-batches than stages hang."""
+    scenario = small_scenario(
+        8, model=small_model(num_layers=8), training=small_training(global_batch_size=4),
+        software=small_software(rules=("microbatches-fill-pipeline",)),
+    )  # fmt: skip
+    answer = why_not(scenario, "pp=8")
+    (rule,) = answer.rules
+    assert rule.id == "microbatches-fill-pipeline" and "torchtitan#775" in rule.source
+    assert rule.nearest == ("pp=4",)
+
+
+@pytest.mark.parametrize("ep", [4, 8])
+def test_val_11_experts_are_carved_out_of_the_ranks(ep: int) -> None:
+    """pytorch/torchtitan#4831: tp 2, cp 2, dp_shard 2 holds ep 4 and 8 on 8 ranks."""
+    scenario = sparse(model=small_model(moe=experts(num_experts=8, expert_ffn_hidden_size=512)))
+    answer = why_not(scenario, f"tp=2,cp=2,dp_shard=2,ep={ep}")
+    assert answer.verdict in ("slower", "best")
+    assert answer.other is not None and answer.other.layout is not None
+    assert answer.other.layout["edp"] == 8 // (answer.other.layout["etp"] * ep)
+    assert why_not(scenario, "tp=2,cp=2,dp_shard=2,ep=16").verdict == "illegal"
+
+
+def test_val_14_batches_are_multiples() -> None:
+    """verl-project/verl#1811: the batch is a multiple of mbs·dp."""
+    answer = why_not(small_scenario(8, training=small_training(global_batch_size=24)), "mbs=5,dp=4")
+    (rule,) = answer.rules
+    assert rule.id == "batch-divides" and "verl#1811" in rule.source
+    assert set(rule.nearest) == {"mbs=3", "mbs=6"}
+
+
+def test_val_16_sequences_are_multiples_of_twice_cp() -> None:
+    """Megatron-LM arguments.py: 8192 is one of 2·cp, 10000 (16 · 625) not of 2·16."""
+    for length, legal in ((8192, True), (10000, False)):
+        training = small_training(sequence_length=length, global_batch_size=16)
+        answer = why_not(small_scenario(16, training=training), "cp=16")
+        assert (answer.verdict != "illegal") == legal
+        if not legal:
+            assert "cp-divides-sequence" in {rule.id for rule in answer.rules}
+            assert answer.nearest == {"cp": ("cp=8",)}
+
+
+def test_val_01_the_ranks_experts_need() -> None:
+    """NVIDIA-NeMo/Megatron-Bridge#6054: pp 8 · ep 32 needs 256 ranks, not 64."""
+    scenario = small_scenario(
+        64,
+        topology=small_topology((64, 2)),
+        model=small_model(num_layers=94, moe=experts(num_experts=128)),
+        training=small_training(sequence_length=960, global_batch_size=64),
+        software=small_software(dispatchers=("alltoall",), recompute=("none",)),
+        search=Search(tp=(1,), cp=(1,), etp=(1,), mbs=(1,), vp=(1,)),
+    )
+    best = api.plan(scenario, 1)
+    for pp, ep, legal in ((8, 32, False), (4, 32, False), (8, 8, True), (2, 32, True)):
+        answer = why_not(scenario, {"pp": pp, "ep": ep}, best)
+        assert (answer.verdict != "illegal") == legal, (pp, ep)
+        if not legal:
+            assert "experts-fit-ranks" in {rule.id for rule in answer.rules}
+            assert answer.nearest is not None
+            assert answer.nearest["ep"] == (f"ep={64 // pp}",)
+            assert answer.nearest["pp"] == ("pp=2",)
+
+
+def test_every_rule_of_the_tests_software_is_known() -> None:
+    """A rule's id says its sentence and source; without rules there are more layouts."""
+    scenario = small_scenario(8, search=Search(mbs=(1,)))
+    ctx = CostContext.of(scenario)
+    ruled, free = (layouts(ctx, scenario.search, False, ruled)[0] for ruled in (True, False))
+    assert len(free) > len(ruled)
+    keeps = [
+        all(bool(rule.holds(ctx, free.row(i))) for rule in rules_for(ctx)) for i in range(len(free))
+    ]
+    kept = {free.row(i) for i in range(len(free)) if keeps[i]}
+    assert kept == {ruled.row(i) for i in range(len(ruled))}
+    assert isinstance(ruled, LayoutTable)
