@@ -84,9 +84,7 @@ def test_parts_know_their_places() -> None:
         ('{"a": ' + "9" * 400 + "}", "is not a finite number", (1, 7)),
     ],
 )  # fmt: skip
-def test_doubtful_texts_are_refused_by_place(
-    text: str, said: str, place: tuple[int, int]
-) -> None:
+def test_doubtful_texts_are_refused_by_place(text: str, said: str, place: tuple[int, int]) -> None:
     with pytest.raises(InputError) as caught:
         read_json(text, "x.json")
     assert said in str(caught.value)

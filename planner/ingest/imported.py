@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from planner.errors import InputError
@@ -19,7 +20,7 @@ CLOSE_FRACTION = 0.005
 WRONG_FRACTION = 0.02
 """From here on the file does not describe what the count is of, or was not understood."""
 
-SUFFIXES: Mapping[str, float] = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def read_count(text: str) -> float:
     number = 0.0
     if match is not None:
         digits = match.group(1).replace("_", "").replace(",", "") + (match.group(2) or "")
-        number = float(digits) * SUFFIXES[match.group(3).upper()]
+        number = float(Fraction(digits) * SUFFIXES[match.group(3).upper()])
     if not 1 <= number <= 1e18:
         raise InputError(
             f"{text!r} is no number of parameters", key="--parameters", value=text,

@@ -158,7 +158,7 @@ def _placed(error: InputError, launch: Launch, found: Understood) -> InputError:
     said = next((said for said in found.said if said.key == f"model.{error.key}"), None)
     if said is None:
         return error
-    placed = error.located(None, None, None, said.setting)
-    placed.path, placed.line = launch.path, said.line
-    placed.message = error.message
-    return placed
+    return InputError(
+        error.message, path=launch.path, line=said.line, key=said.setting, value=error.value,
+        allowed=error.allowed, nearest=error.nearest,
+    )  # fmt: skip

@@ -51,7 +51,9 @@ FLAGS: dict[str, dict[str, list[Any]]] = {
     "llama": {"attention_bias": [True, False], "mlp_bias": [True, False], "head_dim": [8, 24]},
     "mistral": {"sliding_window": [None, 16], "head_dim": [8, 24]},
     "mixtral": {"sliding_window": [None, 16]},
-    "qwen2": {"use_sliding_window": [True, False], "max_window_layers": [0, 2], "sliding_window": [9]},
+    "qwen2": {
+        "use_sliding_window": [True, False], "max_window_layers": [0, 2], "sliding_window": [9],
+    },
     "qwen2_moe": {"decoder_sparse_step": [1, 2], "qkv_bias": [True, False]},
     "qwen3": {"attention_bias": [True, False], "head_dim": [8, 24]},
     "qwen3_moe": {"attention_bias": [True, False], "head_dim": [8, 24], "mlp_only_layers": [[]]},
