@@ -296,9 +296,10 @@ def test_silent_arguments_have_megatron_s_defaults(tmp_path: Path) -> None:
 def test_arguments_of_experts_and_latent_attention(tmp_path: Path) -> None:
     text = (
         "python x.py --num-layers 27 --hidden-size 2048 --ffn-hidden-size 10944 "
-        "--vocab-size 102400 --num-attention-heads 16 --swiglu --disable-bias-linear --normalization RMSNorm "
-        "--untie-embeddings-and-output-weights --position-embedding-type rope "
-        "--attention-dropout 0 --hidden-dropout 0 --num-experts 64 --moe-router-topk 6 "
+        "--vocab-size 102400 --num-attention-heads 16 --swiglu --disable-bias-linear "
+        "--normalization RMSNorm --untie-embeddings-and-output-weights "
+        "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 "
+        "--num-experts 64 --moe-router-topk 6 "
         "--moe-ffn-hidden-size 1408 --moe-shared-expert-intermediate-size 2816 "
         "--moe-layer-freq '([0]*1+[1]*26)' --multi-latent-attention --kv-lora-rank 512 "
         "--qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128"

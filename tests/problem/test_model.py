@@ -2,8 +2,9 @@
 
 import pytest
 
+from planner.errors import InputError
 from planner.files import load, names, parse
-from planner.problem.model import Model
+from planner.problem.model import Model, MoE
 
 
 @pytest.fixture
@@ -81,3 +82,72 @@ def test_every_shipped_model_with_experts_has_an_active_size() -> None:
     sparse = {name for name in names("model") if load(name, "model", Model).moe}
     assert sparse - {"grok-1"} == set(SPARSE)
     assert len(sparse) >= 10
+
+
+# ---------------------------------------------------------------- biases and norms
+
+
+def test_biases_of_single_matrices_add_up_to_all_of_them(toy: Model) -> None:
+    every = toy.replace(biases=("qkv", "attention_output", "mlp"))
+    assert every.num_parameters == toy.replace(linear_bias=True).num_parameters
+    qkv = toy.replace(biases=("qkv",)).num_parameters - toy.num_parameters
+    assert qkv == 4 * (1024 + 2 * 256)
+    head = toy.replace(biases=("head",), linear_bias=True)
+    assert head.num_parameters - toy.replace(linear_bias=True).num_parameters == 32000
+
+
+def test_norms_of_a_layer_by_hand(toy: Model) -> None:
+    """Two, four or one, of a scale each, and a shift in LayerNorm."""
+    for norm, parts in (("rmsnorm", 1), ("layernorm", 2)):
+        counts = {
+            kind: toy.replace(norm=norm, block_norms=kind).num_layer_parameters
+            for kind in ("before", "around", "shared")
+        }
+        assert counts["around"] - counts["before"] == 2 * parts * 1024
+        assert counts["before"] - counts["shared"] == parts * 1024
+
+
+def test_norms_of_queries_and_keys_have_shifts_in_layernorm(toy: Model) -> None:
+    for norm, parts in (("rmsnorm", 1), ("layernorm", 2)):
+        plain = toy.replace(norm=norm)
+        more = plain.replace(qk_norm=True).num_parameters - plain.num_parameters
+        assert more == 4 * 2 * parts * 64
+
+
+def test_experts_of_qwen2_and_gpt_oss_by_hand(toy: Model) -> None:
+    moe = MoE(num_experts=8, top_k=2, expert_ffn_hidden_size=512, num_shared_experts=1)
+    plain = toy.replace(moe=moe)
+    gated = toy.replace(
+        moe=moe.replace(shared_expert_gate=True, shared_expert_ffn_hidden_size=2000)
+    )
+    assert gated.num_parameters - plain.num_parameters == 4 * (3 * 1024 * (2000 - 512) + 1024)
+    router = plain.replace(biases=("router",), attention_sinks=True)
+    assert router.num_parameters - plain.num_parameters == 4 * (8 + 16)
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "said"),
+    [
+        ("biases: [qkv, qkv]", "biases", "qkv is given twice"),
+        ("biases: [mlp]\nlinear_bias: true", "biases", "has its bias from linear_bias"),
+        ("biases: [router]", "biases", "a model without experts has no router"),
+        ("biases: [keys]", "biases.0", "'keys' is not known here"),
+        ("block_norms: after", "block_norms", "'after' is not known here"),
+        ("block_norms: shared\nlayer_pattern: '*-*-'", "block_norms", "share no norm"),
+        (
+            "biases: [qkv]\nmla: {kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, "
+            "v_head_dim: 8}",
+            "biases", "latent attention's qkv are not counted",
+        ),
+        (
+            "moe: {num_experts: 2, top_k: 1, expert_ffn_hidden_size: 8, shared_expert_gate: true}",
+            "moe.shared_expert_gate", "there are no shared experts",
+        ),
+    ],
+)  # fmt: skip
+def test_biases_and_norms_without_a_place(
+    texts: dict[str, str], lines: str, key: str, said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(f"{texts['model.yaml']}{lines}\n", "model.yaml", Model)
+    assert caught.value.key == key and said in caught.value.message
