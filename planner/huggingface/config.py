@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from planner.documents import Node, show
+from planner.documents import Node, Scalar, show
 from planner.errors import InputError
 
 MOST = 10**12
 """The greatest size that is read: greater ones are slips."""
 
+Content = Scalar | tuple[Node, ...] | Mapping[str, Node]
 Default = int | bool | float | str | None
 
 
@@ -138,7 +139,7 @@ class Config:
                 )
         return node, [item.value for item in node.value]
 
-    def made(self, value: int | bool | float | str | tuple[Node, ...] | None, key: str) -> Node:
+    def made(self, value: Content, key: str) -> Node:
         """A value that the file does not have, placed where its key stands or would stand."""
         near = self.values.get(key, self.root)
         return replace(near, value=value, key=key)

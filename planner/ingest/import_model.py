@@ -154,7 +154,7 @@ def _of_index(index: Node, dtype: str | None, quantised: bool) -> tuple[Stated |
             return Stated(float(value), f"metadata.{key} of {INDEX}"), ""
         if quantised:
             return None, "total_size is of quantised numbers: no count of parameters"
-        if dtype not in DTYPE_BYTES:
+        if dtype is None or dtype not in DTYPE_BYTES:
             return None, f"total_size is in bytes, and the configuration's dtype is {dtype}"
         each = DTYPE_BYTES[dtype]
         source = f"metadata.{key} of {INDEX} over {each} bytes of {dtype}"
