@@ -80,7 +80,7 @@ SHIPPED = {
     "llama3-8b": "llama-3-8b", "llama3-70b": "llama-3-70b", "llama3-405b": "llama-3.1-405b",
     "llama2-7b": "llama-2-7b", "mixtral-8x7b": "mixtral-8x7b", "qwen3-30b-a3b": "qwen3-30b-a3b",
     "qwen3-235b-a22b": "qwen3-235b-a22b", "deepseek-v2": "deepseek-v2",
-    "deepseek-v3": "deepseek-v3",
+    "deepseek-v3": "deepseek-v3", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b",
 }  # fmt: skip
 
 
