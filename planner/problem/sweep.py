@@ -235,6 +235,17 @@ class SweepFile(Strict):
     )
 
     @model_validator(mode="after")
+    def _base_is_mapping(self) -> "SweepFile":
+        if not isinstance(self.base, Mapping):
+            raise InputError(
+                f"{show(self.base)} is not a scenario",
+                key="base",
+                value=self.base,
+                allowed="the name or path of a scenario, or a mapping of its keys",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _keys_differ(self) -> "SweepFile":
         seen: dict[str, str] = {}
         for axis, values in self.axes.items():

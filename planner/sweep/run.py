@@ -81,8 +81,7 @@ def run_sweep(
             finished = store.begin(points)
             run = _Run(points, store, len(finished), tell)
             todo = [point for point in points.points if point.key not in finished]
-            if todo:
-                run.all(todo, lambda: _workers(workers, scheduler))
+            run.all(todo, lambda: _workers(workers, scheduler))
             store.write_view()
         finally:
             store.close()
@@ -138,18 +137,28 @@ class _Run:
             while len(self.out) < (1 if suspects else slots) and (rest or suspects):
                 self._hand_out((suspects or rest).popleft(), workers)
             back, _ = wait(self.out, return_when=FIRST_COMPLETED)
-            alone, lost = len(self.out) == 1, []
-            for future in back:
-                point = self.out.pop(future)
-                try:
-                    self._keep(point, workers.result(future))
-                except WorkerDied as died:
-                    lost.append(point)
-                    self.deaths[point.number] += MOST_DEATHS if died.alone else alone
-            if lost:
-                suspects.extend(self._suspected(lost))
-                self._renew(workers)
+            lost, broken = self._take(back, workers, alone=len(self.out) == 1)
+            if broken:
+                self._renew(workers)  # what was out is back, or lost with the others
+                lost += self._take(list(self.out), workers, alone=False)[0]
+            suspects.extend(self._suspected(lost))
             slots = max(slots, workers.slots)
+
+    def _take(
+        self, back: Iterable[Future[Result]], workers: Workers, alone: bool
+    ) -> tuple[list[Point], bool]:
+        """Keep what is back; the points that lost their worker, and whether all are lost."""
+        lost, broken = [], False
+        for future in back:
+            point = self.out[future]
+            try:
+                self._keep(point, workers.result(future))
+            except WorkerDied as died:
+                lost.append(point)
+                self.deaths[point.number] += MOST_DEATHS if died.alone else alone
+                broken |= not died.alone
+            del self.out[future]
+        return lost, broken
 
     def _hand_out(self, point: Point, workers: Workers) -> None:
         scenario, settings = self.points.scenarios.at(point.changes), self.points.settings

@@ -23,16 +23,13 @@ FILE, LOCK = "sweep.sqlite", "sweep.lock"
 SCHEMA = 1
 APPLICATION = 0x706C6E73  # "plns"
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS results (
-    key TEXT PRIMARY KEY, finished TEXT NOT NULL, program TEXT NOT NULL, status TEXT NOT NULL,
-    final INTEGER NOT NULL, cells TEXT NOT NULL, plan BLOB
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS points (
-    point INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, axis_values TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
+_TABLES = (
+    "CREATE TABLE results (key TEXT PRIMARY KEY, finished TEXT NOT NULL, program TEXT NOT NULL, "
+    "status TEXT NOT NULL, final INTEGER NOT NULL, cells TEXT NOT NULL, plan BLOB)",
+    "CREATE TABLE points (point INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, "
+    "axis_values TEXT NOT NULL)",
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+)
 
 
 @contextmanager
@@ -85,15 +82,17 @@ class Store:
             raise _unusable(path, str(error)) from None
 
     def _open(self, path: Path) -> None:
-        is_new = not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if is_new:
+        if _is_empty(self._db):
+            self._db.execute("BEGIN IMMEDIATE")
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+            for table in _TABLES:
+                self._db.execute(table)
+            self._db.execute("COMMIT")
         _require_ours(self._db, path)
         # A killed process loses nothing that was written; a power cut at most the last rows.
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.executescript(_TABLES)
 
     def begin(self, points: Points) -> set[str]:
         """Make these the folder's points; the keys of those that are finished."""
@@ -152,6 +151,16 @@ def _extracted(column: str, name: str) -> str:
     return f"json_extract({column}, '{path}') AS {quoted}"
 
 
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+def _no_sweep(folder: Path) -> InputError:
+    return InputError(
+        "no sweep is here", path=str(folder), allowed="a folder that `planner sweep --out` wrote"
+    )
+
+
 def _require_ours(db: sqlite3.Connection, path: Path) -> None:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (schema,) = db.execute("PRAGMA user_version").fetchone()
@@ -172,10 +181,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         if not self.path.is_file():
-            raise InputError(
-                "no sweep is here", path=str(folder),
-                allowed="a folder that `planner sweep --out` wrote",
-            )  # fmt: skip
+            raise _no_sweep(folder)
 
     def _rows(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         place = self.path.resolve().as_uri()
@@ -183,6 +189,8 @@ class Reader:
             for mode in ("mode=ro", "mode=ro&immutable=1"):  # where the log cannot be opened
                 try:
                     with closing(sqlite3.connect(f"{place}?{mode}", uri=True)) as db:
+                        if _is_empty(db):
+                            raise _no_sweep(self.path.parent)
                         _require_ours(db, self.path)
                         return db.execute(query, tuple(values)).fetchall()
                 except sqlite3.OperationalError as error:
@@ -195,7 +203,10 @@ class Reader:
 
     def about(self) -> dict[str, str]:
         """What the sweep is: name, axes, settings."""
-        return dict(self._rows("SELECT name, value FROM about"))
+        found = dict(self._rows("SELECT name, value FROM about"))
+        if not found:  # it is about to begin
+            raise _no_sweep(self.path.parent)
+        return found
 
     def number_of_points(self) -> int:
         """How many points the sweep has, finished or not."""

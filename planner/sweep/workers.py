@@ -9,6 +9,7 @@ import multiprocessing
 import os
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
@@ -106,7 +107,7 @@ class LocalWorkers:
         """The result of a finished future; a pool loses all its points when one worker dies."""
         try:
             return future.result()
-        except BrokenProcessPool:
+        except (BrokenProcessPool, CancelledError):
             raise WorkerDied(alone=False) from None
 
     def renew(self) -> None:
@@ -141,7 +142,10 @@ class DaskWorkers:
     @property
     def slots(self) -> int:
         """Some points at hand for each thread of each worker there is now."""
-        threads: int = sum(self._client.ncores().values())
+        try:
+            threads: int = sum(self._client.ncores().values())
+        except OSError:
+            raise self._lost("the scheduler is lost") from None
         return max(4 * threads, 4)
 
     def submit(self, task: Task) -> Future[Result]:
@@ -172,8 +176,10 @@ class DaskWorkers:
 
     def stop(self, at_once: bool) -> None:
         """Leave the cluster; it drops the points that nobody waits for."""
-        self._executor.shutdown(wait=not at_once, cancel_futures=True)
-        self._client.close()
+        with suppress(Exception):  # a lost scheduler takes no leave
+            self._executor.shutdown(wait=not at_once)
+        with suppress(Exception):
+            self._client.close(timeout=CONNECT_SECONDS)
 
 
 def _distributed() -> Any:
