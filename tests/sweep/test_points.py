@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -149,4 +150,19 @@ def test_a_point_that_is_no_scenario_says_where(write) -> None:
 def test_what_ships_has_no_fault(name) -> None:
     found = read_points(name)
     assert len(found.points) >= 12
+    assert all(point.reason is None for point in found.points)
+
+
+def test_the_example_of_the_page(write, tmp_path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text("utf-8")
+    (tmp_path / "clusters").mkdir()
+    for name in ("dgx-h100", "dgx-h200"):
+        topology = load_scenario("llama3-70b-h100x1024", {"topology": name}).topology
+        text = topology.model_dump_json(by_alias=True)
+        (tmp_path / "clusters" / f"{name}.yaml").write_text(text)
+    found = read_points(write(page.partition("```yaml\n")[2].partition("```")[0]))
+    # batch a multiple of the accelerators, and not 768 or 512 on 2,048 of them
+    pairs = [(256, 512), (256, 768), (256, 1024), (512, 512), (512, 1024), (1024, 1024)]
+    expected = [pair for pair in pairs for _ in range(4)]
+    assert [(v[0], v[1]) for v in values(found)] == expected
     assert all(point.reason is None for point in found.points)
