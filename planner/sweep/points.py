@@ -205,7 +205,7 @@ class _Lookup:
                 allowed=f"{', '.join(self._axes)}, or a key of the base that no axis replaces",
                 nearest=nearest_of(key, self._axes),
             )
-        return node.plain()
+        return _lists(node.plain())
 
     def number(self, key: str, values: Mapping[str, Any]) -> int | float | None:
         value = self.value(key, values)

@@ -74,14 +74,23 @@ class Store:
     """The results of a folder, written by one process."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / FILE
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None)
-            self._open(path)
-        except sqlite3.Error as error:
-            raise _unusable(path, str(error)) from None
+        self.path = folder / FILE
+        with self._writing():
+            self._db = sqlite3.connect(self.path, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
 
-    def _open(self, path: Path) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:  # a full disk, a file that is no database
+            raise _unusable(self.path, str(error)) from None
+
+    def _open(self) -> None:
         if _is_empty(self._db):
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -89,7 +98,7 @@ class Store:
             for table in _TABLES:
                 self._db.execute(table)
             self._db.execute("COMMIT")
-        _require_ours(self._db, path)
+        _require_ours(self._db, self.path)
         # A killed process loses nothing that was written; a power cut at most the last rows.
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
@@ -104,15 +113,16 @@ class Store:
             "time_limit_seconds": json.dumps(settings.time_limit_seconds),
         }
         rows = [(point.number, point.key, json.dumps(point.values)) for point in points.points]
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM points")
-        self._db.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
-        self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
-        self._db.execute("COMMIT")
-        found = self._db.execute(
-            "SELECT key FROM points JOIN results USING (key) WHERE results.final"
-        )
-        return {key for (key,) in found}
+        with self._writing():
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM points")
+            self._db.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+            self._db.execute("COMMIT")
+            found = self._db.execute(
+                "SELECT key FROM points JOIN results USING (key) WHERE results.final"
+            )
+            return {key for (key,) in found}
 
     def add(
         self, key: str, program: str, cells: Cells, plan: bytes | None, final: bool = True
@@ -120,7 +130,8 @@ class Store:
         """Keep a result; one that is not final is sought again by the next run."""
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         row = (key, finished, program, cells["status"], final, json.dumps(cells), plan)
-        self._db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Leave one file that can be read where nothing can be written."""

@@ -87,6 +87,7 @@ def test_files_of_a_pattern(write, tmp_path) -> None:
         (f"keep: {{{LENGTH}: {{above: 2048, at_most: 4096}}}}", [(8, 4096), (16, 4096)]),
         (f"drop: {{{LENGTH}: {{at_least: 4096}}}}", [(8, 2048), (16, 2048)]),
         (f"keep: {{{BATCH}: {{below: num_accelerators}}}}", []),
+        ("drop: {search.cp: 1, num_accelerators: 16}", [(8, 2048), (8, 4096), (8, 8192)]),
         (f"keep: {{num_accelerators: {{multiple_of: 16}}, {BATCH}: 64}}",
          [(16, 2048), (16, 4096), (16, 8192)]),
     ],

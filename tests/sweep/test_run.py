@@ -15,7 +15,7 @@ from planner.report.layouts import layout_label
 from planner.sweep import read_sweep, run_sweep
 from planner.sweep import run as running
 from planner.sweep.rows import without_timing
-from planner.sweep.store import FILE, locked
+from planner.sweep.store import FILE, Store, locked
 from planner.sweep.workers import WorkerDied
 from tests.sweep.conftest import AXES
 
@@ -185,6 +185,18 @@ def test_what_is_no_sweep_is_refused(write, threads, out, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         run_sweep(write(AXES), tmp_path / "file")
+
+
+def test_a_full_disk_is_said(write, threads, out, monkeypatch) -> None:
+    begin = Store.begin
+
+    def full(self, points):
+        self._db.execute("PRAGMA max_page_count = 10")
+        return begin(self, points)
+
+    monkeypatch.setattr(Store, "begin", full)
+    with pytest.raises(InputError, match="cannot be written: database or disk is full"):
+        run_sweep(write(AXES), out)
 
 
 def test_the_file_reads_as_one_flat_table(write, threads, out) -> None:
