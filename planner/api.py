@@ -63,9 +63,11 @@ from planner.problem.scenario import (
     load_scenario,
     scenario_from_document,
 )
+from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
+from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 
 PLAN_FILE = "what `planner plan --json` prints"
@@ -73,6 +75,7 @@ SCHEMAS: Mapping[str, type[files.Strict]] = {
     "scenario": Scenario,
     "topology": Topology,
     "model": Model,
+    "sweep": SweepFile,
 }
 
 
@@ -267,6 +270,7 @@ __all__ = [
     "Roofline",
     "RunsCalibration",
     "Scenario",
+    "Sweep",
     "Validation",
     "WhyNot",
     "accuracy",
@@ -289,7 +293,9 @@ __all__ = [
     "plan",
     "profile_yaml",
     "read_plan",
+    "read_sweep",
     "roofline",
+    "run_sweep",
     "scenario_of",
     "schema",
     "targets",

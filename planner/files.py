@@ -20,7 +20,9 @@ from planner.errors import InputError, InputWarning, UnknownNameError, nearest_o
 from planner.huggingface.convert import convert, is_config
 from planner.json_tree import read_json
 
-Kind = Literal["accelerator", "fabric", "topology", "model", "software", "scenario", "target"]
+Kind = Literal[
+    "accelerator", "fabric", "topology", "model", "software", "scenario", "target", "sweep"
+]
 
 FOLDERS: dict[Kind, str] = {
     "accelerator": "topologies/accelerators",
@@ -30,6 +32,7 @@ FOLDERS: dict[Kind, str] = {
     "software": "software",
     "scenario": "scenarios",
     "target": "targets",
+    "sweep": "scenarios/sweeps",
 }
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -234,28 +237,34 @@ def load(
     """Return the value of a file, with some keys overridden by YAML text ('a.b' -> '8')."""
     path = resolve(kind, name_or_path)
     root = _READERS.get(kind, read)(path)
-    return _value(root, model_cls, path.parent, _changes(overrides or {}))
+    return value_of(assembled(root, model_cls, path.parent, _changes(overrides or {})), model_cls)
 
 
 def parse(text: str, path: str, model_cls: type[StrictT]) -> StrictT:
     """Return the value of YAML or JSON text; `path` names it in errors and places references."""
-    return _value(read_text(text, path), model_cls, Path(path).parent, {})
+    return value_of(assembled(read_text(text, path), model_cls, Path(path).parent), model_cls)
 
 
 def from_tree(root: Node, model_cls: type[StrictT], overrides: Mapping[str, str]) -> StrictT:
     """Return the value of a tree, with some keys overridden by YAML text ('a.b' -> '8')."""
-    return _value(root, model_cls, Path(root.path or "").parent, _changes(overrides))
+    base = Path(root.path or "").parent
+    return value_of(assembled(root, model_cls, base, _changes(overrides)), model_cls)
 
 
 def from_document(document: object, path: str, model_cls: type[StrictT]) -> StrictT:
     """Return the value of a plain mapping such as `json.load` gives."""
-    return _value(from_plain(document, path), model_cls, Path(path).parent, {})
+    root = assembled(from_plain(document, path), model_cls, Path(path).parent)
+    return value_of(root, model_cls)
 
 
-_Changes = dict[tuple[str, ...], Node]
+Changes = Mapping[tuple[str, ...], Node]
+"""What replaces the parts under dotted keys."""
 
 
-def _changes(overrides: Mapping[str, str]) -> _Changes:
+_NO_CHANGES: Changes = {}
+
+
+def _changes(overrides: Mapping[str, str]) -> Changes:
     return {
         tuple(key.split(".")): _change(key, text, f"--set {key}={text}")
         for key, text in overrides.items()
@@ -266,8 +275,8 @@ def _change(key: str, text: str, option: str) -> Node:
     return from_plain(read_text(text, option, key).plain(), option, key)
 
 
-def _value(root: Node, model_cls: type[StrictT], base: Path, changes: _Changes) -> StrictT:
-    root = _assemble(root, model_cls, base, changes)
+def value_of(root: Node, model_cls: type[StrictT]) -> StrictT:
+    """Return the value of an assembled tree."""
     if not isinstance(root.value, Mapping):
         what = "the file is empty" if root.value is None else f"{show(root.value)} is not a mapping"
         raise InputError(
@@ -286,8 +295,11 @@ def _value(root: Node, model_cls: type[StrictT], base: Path, changes: _Changes) 
         raise input_error(error, root, model_cls) from None
 
 
-def _assemble(node: Node, annotation: Any, base: Path, changes: _Changes) -> Node:
-    """Return the tree with the changes made and every reference replaced by its file's tree."""
+def assembled(node: Node, annotation: Any, base: Path, changes: Changes = _NO_CHANGES) -> Node:
+    """Return the tree with the changes made and every reference replaced by its file's tree.
+
+    base: the folder in which the paths of the tree are sought.
+    """
     reference = next((mark for mark in marks_of(annotation) if isinstance(mark, Reference)), None)
     if reference and isinstance(node.value, str):
         try:
@@ -319,17 +331,17 @@ def _assemble(node: Node, annotation: Any, base: Path, changes: _Changes) -> Nod
     )
 
 
-def _descend(child: Node, annotation: Any, base: Path, changes: _Changes, name: str) -> Node:
+def _descend(child: Node, annotation: Any, base: Path, changes: Changes, name: str) -> Node:
     below = {key[1:]: new for key, new in changes.items() if key[0] == name}
     given = below.pop((), None)
     if given is not None:
         child = given
         # what the command line names is sought in the current folder first
         base = Path() if isinstance(given.value, str) and _is_file(Path(given.value)) else base
-    return _assemble(child, inner(annotation, name), base, below)
+    return assembled(child, inner(annotation, name), base, below)
 
 
-def _refuse_new_items(node: Node, changes: _Changes) -> None:
+def _refuse_new_items(node: Node, changes: Changes) -> None:
     for (name, *_), new in changes.items():
         if node.child(name) is None:
             raise InputError(

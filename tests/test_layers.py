@@ -45,6 +45,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("training",),
         ("software", "topology"),
         ("scenario",),
+        ("sweep",),
     ),
     "cost": (
         ("collectives", "kernels", "roofline"),
@@ -83,6 +84,14 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("suspicion", "fitting"),
         ("calibration", "kernel_fit", "left_out", "error_bars", "software_file"),
         ("accuracy",),
+    ),
+    "sweep": (
+        ("rows", "version"),
+        ("points", "work"),
+        ("store", "workers"),
+        ("read",),
+        ("export",),
+        ("run",),
     ),
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),

@@ -22,8 +22,9 @@ KINDS: dict[str, Kind] = {
     "scenarios": "scenario",
     "software": "software",
     "accelerators": "accelerator",
+    "sweeps": "sweep",
 }
-SCHEMAS = ("scenario", "topology", "model")
+SCHEMAS = ("scenario", "topology", "model", "sweep")
 
 
 @click.group(
@@ -220,7 +221,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
 def list_(kind: str, as_json: bool) -> None:
     """List what ships.
 
-    KIND is topologies, models, scenarios, software, accelerators or targets.
+    KIND is topologies, models, scenarios, software, accelerators, sweeps or targets.
     """
     from planner.cli.output import show
     from planner.report.listing import facts_of, listing_report
@@ -243,7 +244,7 @@ def _targets() -> list[dict[str, Any]]:
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file, for editors.
 
-    NAME is scenario, topology or model.
+    NAME is scenario, topology, model or sweep.
     """
     from planner import api
     from planner.cli.output import print_json

@@ -14,6 +14,7 @@ from planner.problem.model import Model
 from planner.problem.pattern import LETTERS
 from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
+from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.report.numbers import words
 from planner.report.pieces import STRONG, Phrases, printable, table
@@ -33,6 +34,8 @@ def _facts(kind: Kind, name: str) -> Facts:
         return _model(load(name, kind, Model))
     if kind == "scenario":
         return _scenario(load_scenario(name))
+    if kind == "sweep":
+        return _sweep(load(name, kind, SweepFile))
     if kind == "software":
         return {"description": load(name, kind, Software).description}
     return _accelerator(load(name, "accelerator", Accelerator))
@@ -74,6 +77,14 @@ def _scenario(scenario: Scenario) -> Facts:
         "batch": f"{training.global_batch_size:,}×{training.sequence_length:,}",
         "job": f"{training.precision}{other}",
     }
+
+
+def _sweep(sweep: SweepFile) -> Facts:
+    axes = (
+        f"{axis} × {len(values)}" if isinstance(values, tuple) else f"{axis}: {values.files}"
+        for axis, values in sweep.axes.items()
+    )
+    return {"axes": "; ".join(axes), "plans": f"best {sweep.top_k}"}
 
 
 def _accelerator(accelerator: Accelerator) -> Facts:

@@ -1,0 +1,99 @@
+"""What a sweep found, read back from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError
+from planner.planfile import Plan
+from planner.sweep.rows import Cells, columns_of
+from planner.sweep.store import Reader
+from planner.sweep.work import unpacked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The finished points of a sweep.
+
+    axes: the dotted keys that change from point to point. rows: one flat mapping per finished
+    point, in the order of the points, all with the same keys: point, key, the axes (values as
+    written), status (optimal, feasible, infeasible, unknown, failed), reason, model, topology,
+    software, num_accelerators, the plan's figures, layout (in short) and layout.*, time.* in
+    seconds, peak_bytes, memory_verdict, wall_seconds (planning). An axis called as a column is that
+    column. num_points: how many points there are, finished or not.
+    """
+
+    name: str
+    folder: Path
+    axes: list[str]
+    rows: list[Cells]
+    num_points: int
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Rows by status."""
+        return Counter(row["status"] for row in self.rows)
+
+    def plan(self, point: int) -> Plan:
+        """The whole plan of a point.
+
+        Raises:
+            InputError: the point is not finished, or failed and has no plan.
+        """
+        data = Reader(self.folder).plan(point)
+        if data is None:
+            row = next(row for row in self.rows if row["point"] == point)
+            raise InputError(
+                f"point {point} failed and has no plan: {row['reason']}",
+                path=str(self.folder), value=point, allowed="a point that did not fail",
+            )  # fmt: skip
+        return Plan.from_document(unpacked(data), f"{self.folder}: point {point}")
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a pandas frame, a column for each of their keys.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError(
+                "needs the library pandas", allowed="pip install 'parallelism-planner[frames]'"
+            ) from None
+        return pd.DataFrame(self.rows)
+
+    def to_document(self) -> dict[str, Any]:
+        """The sweep as JSON values."""
+        return {
+            "name": self.name,
+            "axes": self.axes,
+            "num_points": self.num_points,
+            "counts": dict(self.counts),
+            "rows": self.rows,
+        }
+
+
+def read_sweep(folder: str | Path) -> Sweep:
+    """The sweep that was last run into a folder, also while it runs.
+
+    Raises:
+        InputError: no sweep is there, or its file is not ours.
+    """
+    reader = Reader(Path(folder))
+    about, rows = reader.about(), reader.rows()
+    columns = columns_of(rows)
+    return Sweep(
+        name=about["name"],
+        folder=Path(folder),
+        axes=json.loads(about["axes"]),
+        rows=[{name: row.get(name) for name in columns} for row in rows],
+        num_points=reader.number_of_points(),
+    )

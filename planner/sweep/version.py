@@ -1,0 +1,23 @@
+"""Which program made a result: its version and what its code and its tables say."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import planner
+from planner.bars import SHIPPED
+from planner.files import data_root
+
+
+@cache
+def program_version() -> str:
+    """Return the version and a digest of the sources, so that no result outlives the code it is of.
+
+    Topologies, models and software are part of a plan's inputs; the error bars are not.
+    """
+    home = Path(planner.__file__).parent
+    paths = sorted(path for path in home.rglob("*.py") if "_data" not in path.parts)
+    digest = hashlib.sha256()
+    for path in (*paths, data_root() / SHIPPED):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{planner.__version__}+{digest.hexdigest()[:12]}"

@@ -1,0 +1,193 @@
+"""Where points are planned: processes of this machine, or workers of a Dask cluster.
+
+Both are `concurrent.futures` executors; scheduling is theirs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from typing import Any, Protocol
+
+from planner.errors import InputError
+from planner.sweep.work import Result, Task, run_task, start_worker
+
+CONNECT_SECONDS = 10
+
+
+class WorkerDied(Exception):  # noqa: N818
+    """A worker died while it planned a point; `alone` says that no other point can be to blame."""
+
+    def __init__(self, alone: bool) -> None:
+        super().__init__("the worker died: killed, or out of memory")
+        self.alone = alone
+
+
+class Workers(Protocol):
+    """What a sweep needs of those who plan its points."""
+
+    @property
+    def slots(self) -> int:
+        """How many points to hand out at a time, so that no worker waits."""
+        ...
+
+    def submit(self, task: Task) -> Future[Result]:
+        """Hand out a point."""
+        ...
+
+    def result(self, future: Future[Result]) -> Result:
+        """The result of a finished future.
+
+        Raises:
+            WorkerDied: its worker did.
+            InputError: the workers cannot run the planner, or are lost.
+        """
+        ...
+
+    def renew(self) -> None:
+        """Replace what died."""
+        ...
+
+    def stop(self, at_once: bool) -> None:
+        """End the workers, after the points they are at or at once."""
+        ...
+
+
+def number_of_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_method() -> str:
+    """How workers start: forked from a server that has loaded the planner and has no threads.
+
+    Never forked from the sweep itself, whose threads (the pool's, the progress bar's) may hold
+    locks at that moment. Where there is no fork server, each worker loads the planner anew.
+    """
+    known = multiprocessing.get_all_start_methods()
+    return "forkserver" if "forkserver" in known else "spawn"
+
+
+class LocalWorkers:
+    """Processes of this machine."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number = number_of_cpus() if number is None else number
+        self._context: BaseContext = multiprocessing.get_context(start_method())
+        self._context.set_forkserver_preload(["planner.sweep.work"])
+        self._executor, self._lifeline = self._started()
+
+    def _started(self) -> tuple[Executor, Connection]:
+        theirs, ours = self._context.Pipe(duplex=False)
+        executor = ProcessPoolExecutor(
+            self.number, mp_context=self._context, initializer=start_worker, initargs=(theirs,)
+        )
+        return executor, ours
+
+    @property
+    def slots(self) -> int:
+        """One point at hand for each worker besides the one it is at."""
+        return 2 * self.number
+
+    def submit(self, task: Task) -> Future[Result]:
+        """Hand out a point."""
+        try:
+            return self._executor.submit(run_task, task)
+        except BrokenProcessPool as error:  # one died since the last result
+            broken: Future[Result] = Future()
+            broken.set_exception(error)
+            return broken
+
+    def result(self, future: Future[Result]) -> Result:
+        """The result of a finished future; a pool loses all its points when one worker dies."""
+        try:
+            return future.result()
+        except (BrokenProcessPool, CancelledError):
+            raise WorkerDied(alone=False) from None
+
+    def renew(self) -> None:
+        """A pool that lost a worker takes no more work: start another."""
+        self.stop(at_once=True)
+        self._executor, self._lifeline = self._started()
+
+    def stop(self, at_once: bool) -> None:
+        """End the workers, after the points they are at or at once."""
+        if at_once:
+            self._lifeline.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._lifeline.close()
+
+
+class DaskWorkers:
+    """Workers of a Dask cluster, which gives the points of one that dies to the others."""
+
+    def __init__(self, address: str) -> None:
+        distributed = _distributed()
+        self.address = address
+        try:
+            self._client = distributed.Client(address, timeout=CONNECT_SECONDS)
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(
+                f"no Dask scheduler answers: {error}", key="--scheduler", value=address,
+                allowed="the address of a running one, such as tcp://head:8786",
+            ) from None  # fmt: skip
+        self._executor: Executor = self._client.get_executor(pure=False)
+        self._died = distributed.scheduler.KilledWorker
+
+    @property
+    def slots(self) -> int:
+        """Some points at hand for each thread of each worker there is now."""
+        try:
+            threads: int = sum(self._client.ncores().values())
+        except OSError:
+            raise self._lost("the scheduler is lost") from None
+        return max(4 * threads, 4)
+
+    def submit(self, task: Task) -> Future[Result]:
+        """Hand out a point."""
+        return self._executor.submit(run_task, task)
+
+    def result(self, future: Future[Result]) -> Result:
+        """The result of a finished future."""
+        try:
+            return future.result()
+        except self._died:
+            raise WorkerDied(alone=True) from None
+        except InputError:
+            raise
+        except CancelledError:
+            raise self._lost("the scheduler is lost") from None
+        except Exception as error:
+            raise self._lost(f"{type(error).__name__}: {error}") from None
+
+    def _lost(self, why: str) -> InputError:
+        return InputError(
+            f"the Dask workers cannot plan: {why}", key="--scheduler", value=self.address,
+            allowed="workers in whose environment this version of planner is installed",
+        )  # fmt: skip
+
+    def renew(self) -> None:
+        """Nothing: the cluster looks after its workers."""
+
+    def stop(self, at_once: bool) -> None:
+        """Leave the cluster; it drops the points that nobody waits for."""
+        with suppress(Exception):  # a lost scheduler takes no leave
+            self._executor.shutdown(wait=not at_once)
+        with suppress(Exception):
+            self._client.close(timeout=CONNECT_SECONDS)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise InputError(
+            "needs the library distributed", key="--scheduler",
+            allowed="pip install 'parallelism-planner[dask]'",
+        ) from None  # fmt: skip
+    return distributed
