@@ -55,7 +55,7 @@ from planner.measuring import (
     validate_left_out,
 )
 from planner.planfile import Plan
-from planner.planning import evaluate, evaluate_many, plan
+from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
 from planner.problem.model import Model
 from planner.problem.scenario import (
     Scenario,
@@ -199,9 +199,8 @@ def explain(scenario: Scenario, layout: str | Mapping[str, Any] | None = None) -
     Raises:
         IllegalLayoutError, InputError: as `evaluate`.
     """
-    return explaining.explain(
-        scenario, plan(scenario) if layout is None else evaluate(scenario, layout)
-    )
+    found = plan(scenario) if layout is None else evaluate(scenario, layout)
+    return explaining.explain(chosen_scenario(scenario, found), found)
 
 
 def diagnose(
@@ -224,7 +223,7 @@ def diagnose(
     if best.layout is None:
         raise InputError("no layout fits to compare with", key="--layout", allowed="the one run")
     warning = "no layout was given: compared with the best plan, not with what ran (--layout)"
-    return diagnosing.diagnose(scenario, best, given, (warning,))
+    return diagnosing.diagnose(chosen_scenario(scenario, best), best, given, (warning,))
 
 
 def names(kind: Kind) -> list[str]:

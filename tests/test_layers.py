@@ -26,8 +26,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "answers", "checked", "roofs", "bars"),
+    ("advice", "answers", "checked", "roofs", "bars", "outlook"),
     ("assess", "search", "evidence", "report", "export"),
+    ("finding",),
+    ("choosing",),
     ("planning",),
     ("advise", "sweep", "measuring"),
     ("api",),
@@ -39,7 +41,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "huggingface": (("config", "keys"), ("families",), ("convert",)),
     "problem": (
         ("quantities", "frozen"),
-        ("pattern", "parts"),
+        ("pattern", "parts", "batch", "objective"),
         ("hardware", "model", "inventory"),
         ("recipes",),
         ("training",),
@@ -62,7 +64,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chunks",),
     ),
     "search": (
-        ("placement", "rule", "restrictions"),
+        ("placement", "rule", "crossings"),
+        ("restrictions",),
         ("schedule_rules", "context_rules"),
         ("protocol", "bounds", "assign", "room"),
         ("rules",),
@@ -72,7 +75,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("problem",),
         ("optimize", "certify", "swaps", "forbidden"),
         ("families",),
-        ("relax",),
+        ("relax", "leanest"),
         ("reasons",),
     ),
     "evidence": (
@@ -87,8 +90,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),
         ("accounting", "actions", "ledger", "timeline"),
-        ("explain", "diagnose", "roofline", "why_not"),
-        ("check",),
+        ("explain", "diagnose", "roofline", "why_not", "scaling", "break_even"),
+        ("check", "what_if"),
     ),
 }
 
