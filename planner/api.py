@@ -21,7 +21,9 @@ from planner.advise.check import check
 from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
+from planner.advise.scaling import scaling_curve
 from planner.advise.timeline import timeline
+from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
 from planner.answers import WhyNot
 from planner.checked import Check
@@ -54,6 +56,7 @@ from planner.measuring import (
     validate_kernels,
     validate_left_out,
 )
+from planner.outlook import WhatIf
 from planner.planfile import Plan
 from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
 from planner.problem.model import Model
@@ -267,6 +270,7 @@ __all__ = [
     "RunsCalibration",
     "Scenario",
     "Validation",
+    "WhatIf",
     "WhyNot",
     "accuracy",
     "calibrate_collectives",
@@ -289,6 +293,7 @@ __all__ = [
     "profile_yaml",
     "read_plan",
     "roofline",
+    "scaling_curve",
     "scenario_of",
     "schema",
     "targets",
@@ -297,5 +302,6 @@ __all__ = [
     "validate_kernels",
     "validate_left_out",
     "validate_runs",
+    "what_if",
     "why_not",
 ]

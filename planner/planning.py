@@ -29,12 +29,7 @@ from planner.problem.scenario import (
 )
 from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
-from planner.search.enumerate import (
-    MEMORY_RULE,
-    NESTED_RULE,
-    SEARCH_RULE,
-    layouts,
-)
+from planner.search.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
 from planner.search.families import BOUND_RULE, Answer
 from planner.search.given import given_layout, parse_layout
 from planner.search.model_rules import rules_for

@@ -89,7 +89,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),
-        ("accounting", "actions", "ledger", "timeline"),
+        ("accounting", "actions", "ledger", "timeline", "upgrades", "replan"),
         ("explain", "diagnose", "roofline", "why_not", "scaling", "break_even"),
         ("check", "what_if"),
     ),

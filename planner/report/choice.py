@@ -46,6 +46,20 @@ def chosen(plan: Plan) -> RenderableType | None:
     return section("Choice beside the layout", facts(rows), _options(choice))
 
 
+def compared(plan: Plan) -> str:
+    """What the least step was compared with."""
+    if plan.choice is not None and plan.choice.objective == "least_memory":
+        return "of the layouts that tie for the least memory nothing"
+    by_token = plan.choice is not None and any("batch" in key for key in plan.choice.asked)
+    return f"nothing legal in the default split{', by the token' if by_token else ''}"
+
+
+def is_late(plan: Plan) -> bool:
+    """Whether layouts fit, but none keeps the deadline."""
+    choice = plan.choice
+    return choice is not None and choice.deadline_seconds is not None and bool(plan.warnings)
+
+
 def _chosen(plan: Plan, choice: Choice) -> list[str]:
     inputs = plan.inputs
     batch = inputs["training"]["global_batch_size"]

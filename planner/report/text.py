@@ -205,7 +205,7 @@ def _proof(plan: Plan, robust: bool) -> RenderableType | None:
         text = Text("optimal", f"bold {GOOD}")
         ends = "has an upper end" if robust else "is"
         text.append(
-            f": {_compared(plan)}, however placed, {ends} below "
+            f": {choice.compared(plan)}, however placed, {ends} below "
             f"{seconds(plan.objective_seconds, 4)}",
             "not bold default",
         )
@@ -231,14 +231,6 @@ def _proof(plan: Plan, robust: bool) -> RenderableType | None:
         f"{seconds(search.seconds)} ({seconds(search.cpu_seconds)} of CPU)",
     )
     return facts([("Proof ", text), ("", shown), ("", Phrases(counts, FAINT))])
-
-
-def _compared(plan: Plan) -> str:
-    """What the least step was compared with."""
-    if plan.choice is not None and plan.choice.objective == "least_memory":
-        return "of the layouts that tie for the least memory nothing"
-    by_token = plan.choice is not None and any("batch" in key for key in plan.choice.asked)
-    return f"nothing legal in the default split{', by the token' if by_token else ''}"
 
 
 def _excluded(search: SearchReport | None) -> RenderableType | None:
@@ -359,7 +351,7 @@ def _no_answer(plan: Plan) -> list[RenderableType | None]:
         first = Text("Nothing found within the time limit; that says nothing about what exists.")
         first.stylize(f"bold {FAIR}")
         return [first, _excluded(plan.search)]
-    if plan.choice is not None and plan.choice.deadline_seconds is not None and plan.warnings:
+    if choice.is_late(plan):
         return [Text("No count keeps the deadline.", f"bold {BAD}"), choice.chosen(plan)]
     return [
         Text("No layout fits.", f"bold {BAD}"),

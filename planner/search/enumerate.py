@@ -230,21 +230,17 @@ class _Growth:
         """Cross with the ways to cut each batch that may be chosen into micro-batches."""
         least, most = self.ctx.training.batch_range
         self.add("mbs", lambda row: crossings.microbatch_sizes(least, most, row[0]), ("dp_shard",))
-        if least == most:  # one count, without crossing
-            self.set("num_microbatches", most // (self.table.mbs * self.table.dp_shard))
-        else:
-            counts = partial(crossings.microbatch_counts, least, most)
-            self.add("num_microbatches", lambda row: counts(*row), ("dp_shard", "mbs"))
+        counts = partial(crossings.microbatch_counts, least, most)
+        self.add("num_microbatches", lambda row: counts(*row), ("dp_shard", "mbs"))
         self.judge("num_microbatches", "dp")
 
     def split_overlaps(self) -> None:
         """Set what runs beside computation: all that the software has, or each set asked for."""
         sets = crossings.sets_of(self.ctx, self.search)
-        number = np.zeros(len(self.table), dtype=np.int64)
         if len(sets) > 1 and len(self.table):
             live = crossings.live_axes(self.table)
             self._cross("overlap_tp", lambda row: crossings.distinct_sets(sets, row), live, False)
-            number = self.table.overlap_tp
+        number = self.table.overlap_tp
         columns = {f"overlap_{name}": sets[number, i] for i, name in enumerate(AXES)}
         self.table = replace(self.table, **columns)
 
