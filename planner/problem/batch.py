@@ -19,7 +19,7 @@ MULTIPLES = {
 }  # fmt: skip
 """Suffixes of counts of tokens: powers of ten, and of 1024."""
 
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([A-Za-z]*)\s*")
+_NUMBER = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?(?:[eE]\+?\d{1,2})?)\s*([A-Za-z]*)\s*")
 _FORMS = (("at_least", "at_most"), ("about", "tolerance"))
 
 
@@ -89,21 +89,12 @@ class Amount(Described):
         return least if least == most else Band(least, most)
 
     def _whole(self, value: object, key: str | None) -> int:
-        number: object = value
-        if self.words and isinstance(value, str):
-            match = _NUMBER.fullmatch(value)
-            factor = MULTIPLES.get(match[2]) if match else None
-            if match and factor:
-                number = Fraction(match[1]) * factor
-        is_number = isinstance(number, int | float | Fraction) and not isinstance(number, bool)
-        if isinstance(number, float) and not (self.words and math.isfinite(number)):
-            is_number = False
-        if not is_number or int(number) != number:  # type: ignore[call-overload]
+        whole = self._number(value)
+        if whole is None:
             raise InputError(
                 f"{show(value)} is no whole number of {self.noun}", key=key, value=value,
                 allowed=self.allowed if key is None else f"a whole number of {self.noun} >= 1",
             )  # fmt: skip
-        whole = int(number)  # type: ignore[call-overload]
         if not 1 <= whole <= MAX_COUNT:
             what = "is negative" if whole < 0 else "is too small" if whole < 1 else "is too large"
             raise InputError(
@@ -111,6 +102,22 @@ class Amount(Described):
                 allowed=f"an integer from 1 to {MAX_COUNT}",
             )  # fmt: skip
         return whole
+
+    def _number(self, value: object) -> int | None:
+        """The whole number of what is written, or None."""
+        if isinstance(value, int):
+            return None if isinstance(value, bool) else value
+        if not self.words:
+            return None
+        if isinstance(value, str):
+            match = _NUMBER.fullmatch(value)
+            factor = MULTIPLES.get(match[2]) if match else None
+            exact = Fraction(match[1]) * factor if match and factor else Fraction(1, 2)
+        elif isinstance(value, float) and math.isfinite(value):
+            exact = Fraction(value)
+        else:
+            return None
+        return int(exact) if exact.denominator == 1 else None
 
     def write(self, value: int | Band) -> object:
         if isinstance(value, Band):

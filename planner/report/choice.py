@@ -83,7 +83,7 @@ def _value(choice: Choice, value: float | None) -> str:
 
 
 def _proof(choice: Choice) -> RenderableType:
-    counted = Counter(option.status for option in choice.options)
+    counted: Counter[str] = Counter(option.status for option in choice.options)
     others = [f"{counted[status]:,} {said}" for status, said in SAID.items() if counted[status]]
     if choice.gap_fraction:
         text = Text(f"not finished, a gap of {100 * choice.gap_fraction:.2f} %", FAIR)
