@@ -21,7 +21,9 @@ from planner.advise.check import check
 from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
+from planner.advise.scaling import scaling_curve
 from planner.advise.timeline import timeline
+from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
 from planner.answers import WhyNot
 from planner.checked import Check
@@ -54,8 +56,9 @@ from planner.measuring import (
     validate_kernels,
     validate_left_out,
 )
+from planner.outlook import WhatIf
 from planner.planfile import Plan
-from planner.planning import evaluate, evaluate_many, plan
+from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
 from planner.problem.model import Model
 from planner.problem.scenario import (
     Scenario,
@@ -202,9 +205,8 @@ def explain(scenario: Scenario, layout: str | Mapping[str, Any] | None = None) -
     Raises:
         IllegalLayoutError, InputError: as `evaluate`.
     """
-    return explaining.explain(
-        scenario, plan(scenario) if layout is None else evaluate(scenario, layout)
-    )
+    found = plan(scenario) if layout is None else evaluate(scenario, layout)
+    return explaining.explain(chosen_scenario(scenario, found), found)
 
 
 def diagnose(
@@ -227,7 +229,7 @@ def diagnose(
     if best.layout is None:
         raise InputError("no layout fits to compare with", key="--layout", allowed="the one run")
     warning = "no layout was given: compared with the best plan, not with what ran (--layout)"
-    return diagnosing.diagnose(scenario, best, given, (warning,))
+    return diagnosing.diagnose(chosen_scenario(scenario, best), best, given, (warning,))
 
 
 def names(kind: Kind) -> list[str]:
@@ -272,6 +274,7 @@ __all__ = [
     "Scenario",
     "Sweep",
     "Validation",
+    "WhatIf",
     "WhyNot",
     "accuracy",
     "calibrate_collectives",
@@ -296,6 +299,7 @@ __all__ = [
     "read_sweep",
     "roofline",
     "run_sweep",
+    "scaling_curve",
     "scenario_of",
     "schema",
     "targets",
@@ -304,5 +308,6 @@ __all__ = [
     "validate_kernels",
     "validate_left_out",
     "validate_runs",
+    "what_if",
     "why_not",
 ]

@@ -57,8 +57,11 @@ class Strict(BaseModel):
     not_planned: ClassVar[Mapping[str, str]] = {}
 
     def replace(self, **changes: Any) -> Self:
-        """Return a validated copy with some attributes changed."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
+        """Return a validated copy with some attributes changed, by their names or YAML keys."""
+        fields = type(self).model_fields
+        values = {name: getattr(self, name) for name in fields}
+        by_key = {field.alias: name for name, field in fields.items() if field.alias}
+        changes = {by_key.get(name, name): value for name, value in changes.items()}
         unknown = [name for name in changes if name not in values]
         if unknown:
             raise TypeError(f"{type(self).__name__} has no attribute {unknown[0]!r}")

@@ -99,11 +99,49 @@ class SearchReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """One count and precision that could have been chosen, and what became of it.
+
+    status: chosen; solved (its own best is proven, and worse), ruled out (no better by its
+    bound), unneeded (more accelerators than keep the deadline), infeasible, or unknown (time ran
+    out). value, bound: of the objective (fewest_for_deadline: of the step), in its unit.
+    """
+
+    num_accelerators: int
+    precision: str
+    status: Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
+    value: float | None = None
+    bound: float | None = None
+    step_seconds: float | None = None
+    global_batch_size: int | None = None
+    layout: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen beside the layout: counts, precision, batch, by a named objective.
+
+    value: the proven least, bound: of every option, in `unit`. asked: the scenario's keys that left
+    the choice, as they were given; the plan's inputs are those of the chosen one.
+    """
+
+    objective: str
+    unit: str
+    value: float | None
+    bound: float | None
+    gap_fraction: float | None
+    asked: Mapping[str, Any]
+    options: tuple[Option, ...]
+    deadline_seconds: float | None = None  # of a step
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte.
 
     Objective, bound and gap are of the least step; where the search is robust, of the least upper
-    end of the bars.
+    end of the bars; where the batch is a band, of the least time per token, as seconds of a step of
+    the chosen batch. Other objectives are in `choice`.
     """
 
     inputs: Mapping[str, Any]
@@ -137,6 +175,7 @@ class Plan:
     groups: Mapping[str, GroupReport] = field(default_factory=dict)
     swaps: tuple[Swap, ...] = ()
     search: SearchReport | None = None
+    choice: Choice | None = None  # null where the scenario leaves none but the layout
     runners_up: tuple[RunnerUp, ...] = ()
     warnings: tuple[str, ...] = ()
     nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -12,22 +13,24 @@ import numpy as np
 
 from planner import bars
 from planner.assess import Assessment, assess, economics, group_losses
+from planner.choosing import choice_of_batch, choose, is_open, options
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
+from planner.finding import Found, find, of_batch
 from planner.grids import grids_nest
 from planner.layout import Layout, LayoutTable
-from planner.planfile import Plan, RunnerUp, SearchReport, Status, Swap
-from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
+from planner.planfile import Choice, Plan, RunnerUp, SearchReport, Status, Swap
+from planner.problem.scenario import (
+    Scenario,
+    inputs_sha256,
+    scenario_from_document,
+    scenario_to_document,
+)
 from planner.ranks import framework_order, order_atoms, order_splits
 from planner.search import relax
-from planner.search.enumerate import (
-    MEMORY_RULE,
-    NESTED_RULE,
-    SEARCH_RULE,
-    layouts,
-)
-from planner.search.families import BOUND_RULE, Answer, search_families
+from planner.search.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
+from planner.search.families import BOUND_RULE, Answer
 from planner.search.given import given_layout, parse_layout
 from planner.search.model_rules import rules_for
 from planner.search.optimize import best_placement
@@ -77,9 +80,11 @@ def plan(
             allowed="a finite number >= 0",
         )
     started = time.perf_counter(), time.process_time()
-    ctx = CostContext.of(scenario)
-    found = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
-    return planned(ctx, scenario, found, started, reasons)
+    if is_open(scenario):
+        return _plan_of_choice(scenario, top_k, time_limit_seconds, watch, reasons, started)
+    best = _plan_of(find(scenario, top_k, time_limit_seconds, watch), started, reasons)
+    least, most = scenario.training.batch_range
+    return best if least == most else replace(best, choice=choice_of_batch(scenario, best))
 
 
 def planned(
@@ -90,37 +95,104 @@ def planned(
     reasons: bool = True,
 ) -> Plan:
     """A search's answer as a plan; `started` in seconds of wall and processor time."""
-    plain, result, excluded = found.problem, found.result, found.excluded
+    return _plan_of(Found(scenario, ctx, found, None), started, reasons)
+
+
+def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
+    """The plan of what was found; of a band, its scenario has the chosen batch."""
+    scenario, ctx, plain, result = found.scenario, found.ctx, found.answer.problem, found.result
+    excluded = Counter(found.answer.excluded)
     if result is not None and result.status == "infeasible":
         excluded[PLACEMENT_RULE] += plain.num_shapes
-    spent = SearchReport(
+    report = SearchReport(
         shapes=plain.num_shapes,
         placements=result.counts.placements if result else 0,
         opened=result.counts.opened if result else 0,
         seconds=time.perf_counter() - started[0],
         cpu_seconds=time.process_time() - started[1],
         excluded={rule: count for rule, count in excluded.items() if count},
-        rule_texts={
-            **rule_sentences(rules_for(ctx)),
-            **SENTENCES,
-        },
+        rule_texts={**rule_sentences(rules_for(ctx)), **SENTENCES},
     )
-    base = _base(scenario, result.status if result else "infeasible", spent)
+    status = result.status if result else "infeasible"
     if result is None or result.best is None:
+        base = _base(scenario, status, report)
         bound = result.bound_seconds if result else None
         base = replace(base, bound_seconds=bound)
-        return _nothing(ctx, scenario, base, found.legal) if reasons else base
+        return _nothing(ctx, scenario, base, found.answer.legal) if reasons else base
     own = best_placement(plain, result.best.shape)
     assert own is not None
     layout = plain.table.row(result.best.shape)
-    best = _filled(ctx, scenario, base, layout, result.best, own[1])
+    concrete = of_batch(scenario, layout)
+    ctx = ctx if concrete is scenario else CostContext.of(concrete)
+    best = _filled(ctx, concrete, _base(concrete, status, report), layout, result.best, own[1])
+    assert result.objective_seconds is not None
     return replace(
         best,
-        objective_seconds=result.objective_seconds,
-        bound_seconds=result.bound_seconds,
+        objective_seconds=result.objective_seconds / found.weight,
+        bound_seconds=None if (b := result.bound_seconds) is None else b / found.weight,
         gap_fraction=result.gap_fraction,
-        runners_up=tuple(_runner_up(ctx, plain, row, best) for row in result.runners_up),
+        runners_up=tuple(_runner_up(scenario, ctx, plain, row, best) for row in result.runners_up),
     )
+
+
+def _plan_of_choice(
+    scenario: Scenario,
+    top_k: int,
+    time_limit_seconds: float | None,
+    watch: Watch,
+    reasons: bool,
+    started: tuple[float, float],
+) -> Plan:
+    chosen = choose(scenario, top_k, time_limit_seconds, watch)
+    found, best, choice = chosen.all, chosen.best, chosen.choice
+    if best is None:
+        one = _none_chosen(scenario, found, choice)
+        return replace(
+            _plan_of(one, started, reasons) if isinstance(one, Found) else one, choice=choice
+        )
+    plan_ = _plan_of(best, started, reasons)
+    assert plan_.search is not None
+    counts = [one.result.counts for one in found if one.result is not None]
+    report = replace(
+        plan_.search,
+        shapes=sum(count.shapes for count in counts),
+        opened=sum(count.opened for count in counts),
+        placements=sum(count.placements for count in counts),
+        seconds=time.perf_counter() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+    )
+    status: Status = "feasible" if choice.gap_fraction else plan_.status
+    return replace(plan_, search=report, choice=choice, status=status)
+
+
+def _none_chosen(scenario: Scenario, found: Sequence[Found], choice: Choice) -> Plan | Found:
+    """Why no option was chosen: none fits, or those that fit keep no deadline, or time ran out."""
+    unfinished = any(option.status == "unknown" for option in choice.options)
+    if unfinished:
+        return _base(scenario, "unknown", None)
+    late = [one for one in found if one.least is not None]
+    if choice.deadline_seconds is not None and (late or not found):
+        deadline = f"{choice.deadline_seconds:.4g} s a step"
+        fastest = min(late, key=lambda one: one.least or inf, default=None)
+        text = f"no count keeps the deadline of {deadline}"
+        if fastest is None:
+            bounds = [o.bound for o in choice.options if o.status == "ruled out" and o.bound]
+            text += f"; none can take less than {min(bounds):.4g} s" if bounds else ""
+        else:
+            text += (
+                f"; the least found is {fastest.least:.4g} s, on "
+                f"{fastest.scenario.num_accelerators:,} accelerators"
+            )
+        return replace(_base(scenario, "infeasible", None), warnings=(text,))
+    most = list(options(scenario))[-1]
+    return found[-1] if found else find(most, 1, None)
+
+
+def chosen_scenario(scenario: Scenario, plan_: Plan) -> Scenario:
+    """The scenario of a plan of another, which may have left count, precision or batch open."""
+    if plan_.choice is None:
+        return scenario
+    return scenario_from_document(plan_.inputs, "the chosen scenario")
 
 
 def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
@@ -249,16 +321,24 @@ def _assessed(
     )
 
 
-def _runner_up(ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan) -> RunnerUp:
+def _runner_up(
+    scenario: Scenario, ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan
+) -> RunnerUp:
+    """A runner-up beside the best; where the batch may differ, loss and terms are per token, as
+    of the best plan's batch."""
     layout = problem.table.row(row.shape)
-    found = assess(ctx, layout, _splits(row))
+    own, times = ctx, 1.0
+    if problem.ctx is not ctx:
+        own = CostContext.of(of_batch(scenario, layout))
+        times = ctx.training.global_batch_size / own.training.global_batch_size
+    found = assess(own, layout, _splits(row))
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
         layout=layout.to_document(),
         rank_order=_rank_order(ctx, row),
         step_seconds=found.step_seconds,
-        loss_fraction=found.step_seconds / best.step_seconds - 1.0,
-        terms={k: v - best.time[k] for k, v in found.time.items()},
+        loss_fraction=times * found.step_seconds / best.step_seconds - 1.0,
+        terms={k: times * v - best.time[k] for k, v in found.time.items()},
         step_seconds_high=found.step_bar[1],
         groups=group_losses(best.groups, found.groups),
     )

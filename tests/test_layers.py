@@ -26,8 +26,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "answers", "checked", "roofs", "bars"),
+    ("advice", "answers", "checked", "roofs", "bars", "outlook"),
     ("assess", "search", "evidence", "report", "export"),
+    ("finding",),
+    ("choosing",),
     ("planning",),
     ("advise", "sweep", "measuring"),
     ("api",),
@@ -39,7 +41,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "huggingface": (("config", "keys"), ("families",), ("convert",)),
     "problem": (
         ("quantities", "frozen"),
-        ("pattern", "parts"),
+        ("pattern", "parts", "batch", "objective"),
         ("hardware", "model", "inventory"),
         ("recipes",),
         ("training",),
@@ -63,7 +65,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chunks",),
     ),
     "search": (
-        ("placement", "rule", "restrictions"),
+        ("placement", "rule", "crossings"),
+        ("restrictions",),
         ("schedule_rules", "context_rules"),
         ("protocol", "bounds", "assign", "room"),
         ("rules",),
@@ -73,7 +76,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("problem",),
         ("optimize", "certify", "swaps", "forbidden"),
         ("families",),
-        ("relax",),
+        ("relax", "leanest"),
         ("reasons",),
     ),
     "evidence": (
@@ -95,9 +98,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),
-        ("accounting", "actions", "ledger", "timeline"),
-        ("explain", "diagnose", "roofline", "why_not"),
-        ("check",),
+        ("accounting", "actions", "ledger", "timeline", "upgrades", "replan"),
+        ("explain", "diagnose", "roofline", "why_not", "scaling", "break_even"),
+        ("check", "what_if"),
     ),
 }
 

@@ -11,7 +11,7 @@ from planner.export import export_plan
 from planner.files import load
 from planner.layout import Layout
 from planner.planfile import Plan
-from planner.planning import evaluate, plan
+from planner.planning import chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.software import Software
 from planner.targets import Target, target
@@ -118,6 +118,7 @@ def _expressed(
         return None
     if best.layout is None:
         return None
+    scenario = chosen_scenario(scenario, best)
     candidates = [best.layout, *(runner.layout for runner in best.runners_up)]
     for number, layout in enumerate(candidates):
         try:

@@ -15,7 +15,7 @@ from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
 from planner.files import load, names, read, resolve
 from planner.planfile import GroupReport, Plan
-from planner.planning import plan
+from planner.planning import chosen_scenario, plan
 from planner.problem.hardware import Accelerator, Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
@@ -61,7 +61,7 @@ def roofline(subject: Scenario | Topology, time_limit_seconds: float | None = No
     if isinstance(subject, Topology):
         return _roofline(subject, _first_precision(subject.accelerator), REFERENCE)
     found = plan(subject, 1, time_limit_seconds)
-    return roofline_of(subject, found)
+    return roofline_of(chosen_scenario(subject, found), found)
 
 
 def roofline_of(scenario: Scenario, found: Plan) -> Roofline:

@@ -19,7 +19,7 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layout import Layout
 from planner.planfile import Plan
-from planner.planning import PLACEMENT_RULE, SENTENCES, plan, planned
+from planner.planning import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.search import relax
@@ -61,6 +61,7 @@ def why_not(
         )
     if best is None:
         best = plan(scenario, 1, watch=watch)
+    scenario = chosen_scenario(scenario, best)
     ctx = CostContext.of(scenario)
     if best.layout is not None and _matches(ctx, best.layout, values):
         zeros = dict.fromkeys(best.time or {}, 0.0)

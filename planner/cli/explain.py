@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 from planner.cli import options
@@ -23,6 +26,10 @@ from planner.cli.program import DONE, NO_LAYOUT
     help="Why the plan is not this layout, or the best one with these keys: the rules or the limit "
     "that forbid it, or what it loses and where.",
 )  # fmt: skip
+@click.option(
+    "--what-if", "what_if", is_flag=True,
+    help="What other machines, precisions and counts would buy, each planned anew.",
+)  # fmt: skip
 @options.as_json
 @options.overrides
 def explain(
@@ -30,13 +37,15 @@ def explain(
     layout: str | None,
     measured: str | None,
     why_not: str | None,
+    what_if: bool,
     as_json: bool,
     overrides: dict[str, str],
 ) -> int:
     """Say why each group lives where it does and what would make the step faster.
 
     With --measured: compare a run with its prediction, and say what could be wrong. With --why-not:
-    what keeps a layout from being the plan; keys that are not given are free.
+    what keeps a layout from being the plan; keys that are not given are free. With --what-if: what
+    other machines would buy, the bandwidth at which FSDP would do, and the scaling curve.
 
     Exit codes: 0 answered, 1 no layout fits, 2 bad input.
     """
@@ -48,6 +57,11 @@ def explain(
             "--why-not is a question of its own: leave out --layout and --measured",
             click.get_current_context(),
         )
+    if what_if and any(other is not None for other in (layout, measured, why_not)):
+        raise click.UsageError(
+            "--what-if is a question of its own: leave out --layout, --measured and --why-not",
+            click.get_current_context(),
+        )
     problem = api.load_scenario(scenario, overrides)
     if why_not is not None:
         from planner.report.why_not import why_not_report
@@ -55,6 +69,8 @@ def explain(
         answer = api.why_not(problem, why_not)
         show(answer.to_document(), why_not_report(answer), as_json)
         return DONE
+    if what_if:
+        return _what_if(problem, as_json)
     if measured is not None:
         from planner.report.diagnosis import diagnosis_report
 
@@ -67,3 +83,16 @@ def explain(
     show(explanation.to_document(), explanation_report(explanation), as_json)
     fits = explanation.plan.layout is not None and explanation.plan.status != "infeasible"
     return DONE if fits else NO_LAYOUT
+
+
+def _what_if(problem: Any, as_json: bool) -> int:
+    from planner import api
+    from planner.cli.output import show
+    from planner.report.what_if import what_if_report
+
+    def say(text: str) -> None:
+        click.echo(f"planning: {text}", err=True)
+
+    found = api.what_if(problem, say=say if sys.stderr.isatty() else None)
+    show(found.to_document(), what_if_report(found), as_json)
+    return DONE if found.plan.layout is not None else NO_LAYOUT

@@ -154,7 +154,7 @@ def training_of(run: PublishedRun, accelerator: Accelerator) -> Training:
         raise UnscorableError(f"no {meant[0]} attention figures for {accelerator.name}")
     training = Training(
         sequence_length=_known(run.seq_len, "seq_len"),
-        global_batch_size=_known(run.gbs, "gbs"),
+        batch=_known(run.gbs, "gbs"),
         precision=precision,
         optimizer="adam",
         attention=backend,

@@ -14,7 +14,9 @@ from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
 from planner.problem.frozen import FROZEN
 from planner.problem.model import Model
+from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
 from planner.problem.quantities import Accelerators, Count, Quantity
+from planner.problem.recipes import RECIPES, TrainingPrecision
 from planner.problem.software import (
     ContextParallelKind,
     Dispatcher,
@@ -73,6 +75,15 @@ class Search(Strict):
     dispatcher: Choices[Dispatcher] = None
     # Free means none here: what to offload is not searched unless named.
     offload: Choices[Offload] = None
+    # What runs beside computation: sets such as tp+dp. Free means all that the software has.
+    overlap: Choices[Overlaps] = None
+    # Free means training.precision alone, num_accelerators alone.
+    precision: Choices[TrainingPrecision] = None
+    num_accelerators: Counts | None = None
+    objective: Objective = "time"
+    # For fewest_for_deadline: of the whole run (training.total_tokens), or of a step.
+    deadline: Days | None = None
+    step_deadline: Annotated[float, Quantity("s", above=0)] | None = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"
@@ -125,15 +136,52 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _precision_exists(self) -> "Scenario":
-        accelerator, training = self.topology.accelerator, self.training
+        accelerator = self.topology.accelerator
         able = [name for name in accelerator.peak_flops if name in accelerator.gemm]
-        if training.peak_key not in able:
+        asked = [(self.training.precision, "training.precision")]
+        asked += [(name, "search.precision") for name in self.search.precision or ()]
+        for precision, key in asked:
+            if RECIPES[precision].peak not in able:
+                raise InputError(
+                    f"{precision} needs {RECIPES[precision].peak} matmuls, which accelerator "
+                    f"{accelerator.name} has no figures for",
+                    key=key,
+                    value=precision,
+                    allowed=f"a precision whose matmuls are among {', '.join(able)}",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _counts_exist(self) -> "Scenario":
+        counts = self.search.num_accelerators
+        for count in () if counts is None or counts == FREE else counts:
+            if count > self.num_accelerators:
+                raise InputError(
+                    f"{count} accelerators are more than num_accelerators, the most to use",
+                    key="search.num_accelerators",
+                    value=count,
+                    allowed=f"integers from 1 to {self.num_accelerators}, or free",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _deadline_is_told(self) -> "Scenario":
+        search, given = self.search, [self.search.deadline, self.search.step_deadline]
+        wanted = search.objective == "fewest_for_deadline"
+        if wanted != any(given) or all(given):
             raise InputError(
-                f"{training.precision} needs {training.peak_key} matmuls, which accelerator "
-                f"{accelerator.name} has no figures for",
-                key="training.precision",
-                value=training.precision,
-                allowed=f"a precision whose matmuls are among {', '.join(able)}",
+                "fewest_for_deadline needs one deadline"
+                if wanted
+                else "a deadline belongs to the objective fewest_for_deadline",
+                key="search.deadline" if search.step_deadline is None else "search.step_deadline",
+                allowed="with fewest_for_deadline either deadline (such as 30 days, with "
+                "training.total_tokens) or step_deadline (such as 8 s); without it neither",
+            )
+        if search.deadline is not None and self.training.total_tokens is None:
+            raise InputError(
+                "a deadline of the run needs the run's length",
+                key="training.total_tokens",
+                allowed="the tokens of the run, a number > 0",
             )
         return self
 

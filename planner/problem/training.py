@@ -1,12 +1,13 @@
 """The training job: batch, sequence, precision, optimizer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from planner.errors import InputError
 from planner.files import Strict
+from planner.problem.batch import Amount, Band
 from planner.problem.frozen import FROZEN
 from planner.problem.hardware import AttentionBackend, Precision
 from planner.problem.quantities import Count
@@ -16,12 +17,19 @@ CudaGraphs = Literal["none", "partial", "full"]
 
 
 class Training(Strict):
-    """One job; `global_batch_size` counts sequences of `sequence_length` tokens."""
+    """One job; `global_batch_size` counts sequences of `sequence_length` tokens.
+
+    Instead of it `global_batch_tokens` may be given; either may be a band, of which the planner
+    chooses the batch of the least time per token.
+    """
 
     not_planned = FROZEN
 
     sequence_length: Count
-    global_batch_size: Count
+    batch: Annotated[int | Band | None, Amount("sequences")] = Field(
+        alias="global_batch_size", default=None
+    )
+    global_batch_tokens: Annotated[int | Band | None, Amount("tokens", words=True)] = None
     precision: TrainingPrecision
     optimizer: Literal["adam"]
     # Documents packed into a sequence, tokens of each: attention stays inside a document. Taken as
@@ -37,6 +45,28 @@ class Training(Strict):
     cuda_graphs: CudaGraphs = "none"
 
     @model_validator(mode="after")
+    def _one_batch(self) -> "Training":
+        if (self.batch is None) == (self.global_batch_tokens is None):
+            missing = self.batch is None
+            raise InputError(
+                "this key is missing" if missing else "the batch is given twice",
+                key="global_batch_size" if missing else "global_batch_tokens",
+                allowed="either global_batch_size (sequences) or global_batch_tokens",
+            )
+        least, most = self.batch_range
+        if least > most or least < 1:
+            given, length = self.global_batch_tokens, self.sequence_length
+            below = (given.at_least if isinstance(given, Band) else given or 0) // length * length
+            raise InputError(
+                f"no whole number of sequences of {length} tokens makes that batch",
+                key="global_batch_tokens",
+                value=given if isinstance(given, int) else None,
+                allowed=f"a multiple of {length}, or a band that holds one",
+                nearest=" or ".join(str(n) for n in (below, below + length) if n),
+            )
+        return self
+
+    @model_validator(mode="after")
     def _documents_fit(self) -> "Training":
         if self.document_length > self.sequence_length:
             raise InputError(
@@ -48,6 +78,41 @@ class Training(Strict):
                 nearest=str(self.sequence_length),
             )
         return self
+
+    @property
+    def batch_range(self) -> tuple[int, int]:
+        """The least and the greatest batch that may be chosen, in sequences; mostly the same."""
+        given, unit = self.batch, 1
+        if given is None:
+            given, unit = self.global_batch_tokens, self.sequence_length
+        assert given is not None
+        least, most = (given.at_least, given.at_most) if isinstance(given, Band) else (given, given)
+        return -(-least // unit), most // unit
+
+    @property
+    def global_batch_size(self) -> int:
+        """Sequences a step.
+
+        Raises:
+            InputError: the batch is a band, of which none is chosen yet.
+        """
+        least, most = self.batch_range
+        if least != most:
+            raise InputError(
+                f"the batch is a band, {least} to {most} sequences, where one must be known",
+                key="training.global_batch_size",
+                allowed=f"an integer from {least} to {most} (--set training.global_batch_size=...)",
+            )
+        return least
+
+    def allows_batch(self, sequences: Any) -> Any:
+        """Whether a batch of so many sequences (numbers or arrays) may be chosen."""
+        least, most = self.batch_range
+        return (least <= sequences) & (sequences <= most)
+
+    def with_batch(self, sequences: int) -> "Training":
+        """The job with a batch of so many sequences."""
+        return self.replace(batch=sequences, global_batch_tokens=None)
 
     @property
     def document_length(self) -> int:

@@ -16,6 +16,7 @@ from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
+from planner.problem.training import Training
 from planner.report.numbers import words
 from planner.report.pieces import STRONG, Phrases, printable, table
 
@@ -74,7 +75,7 @@ def _scenario(scenario: Scenario) -> Facts:
     other = "" if software == DEFAULT_SOFTWARE else f", {software}"
     return {
         "accelerators": f"{scenario.num_accelerators:,} {scenario.topology.name}",
-        "batch": f"{training.global_batch_size:,}×{training.sequence_length:,}",
+        "batch": f"{batch_in_words(training)}×{training.sequence_length:,}",
         "job": f"{training.precision}{other}",
     }
 
@@ -116,3 +117,9 @@ def _cell(head: str, text: str) -> RenderableType:
     if head == "name":
         return Text(printable(text), STRONG)
     return Phrases(printable(text).split(", ")) if ", " in text else printable(text)
+
+
+def batch_in_words(training: Training) -> str:
+    """Sequences of a step: '1,024', or '2,592 to 3,168' where the batch is to be chosen."""
+    least, most = training.batch_range
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

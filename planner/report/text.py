@@ -15,8 +15,9 @@ from rich.text import Text
 from planner.planfile import MemoryReport, Plan, SearchReport
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
-from planner.report import groups, memory
+from planner.report import choice, groups, memory
 from planner.report.layouts import layout_in_words, layout_label, layout_labels
+from planner.report.listing import batch_in_words
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -58,6 +59,7 @@ def plan_report(plan: Plan) -> RenderableType:
             _head(scenario),
             _answer(plan, scenario),
             _proof(plan, scenario.search.robust),
+            choice.chosen(plan),
             groups.places(plan, scenario),
             _time(plan),
             *_memory(plan),
@@ -87,7 +89,7 @@ def _head(scenario: Scenario) -> RenderableType:
         Phrases(
             (
                 size,
-                f"{training.global_batch_size:,} × {training.sequence_length:,} tokens a step",
+                f"{batch_in_words(training)} × {training.sequence_length:,} tokens a step",
                 *_documents(training),
                 training.precision,
                 printable(scenario.software.name),
@@ -203,7 +205,7 @@ def _proof(plan: Plan, robust: bool) -> RenderableType | None:
         text = Text("optimal", f"bold {GOOD}")
         ends = "has an upper end" if robust else "is"
         text.append(
-            f": nothing legal in the default split, however placed, {ends} below "
+            f": {choice.compared(plan)}, however placed, {ends} below "
             f"{seconds(plan.objective_seconds, 4)}",
             "not bold default",
         )
@@ -349,6 +351,8 @@ def _no_answer(plan: Plan) -> list[RenderableType | None]:
         first = Text("Nothing found within the time limit; that says nothing about what exists.")
         first.stylize(f"bold {FAIR}")
         return [first, _excluded(plan.search)]
+    if choice.is_late(plan):
+        return [Text("No count keeps the deadline.", f"bold {BAD}"), choice.chosen(plan)]
     return [
         Text("No layout fits.", f"bold {BAD}"),
         _nearest_miss(plan.nearest_miss),

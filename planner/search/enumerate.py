@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -30,7 +31,9 @@ from planner.layout import (
 )
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
+from planner.search import crossings
 from planner.search.context_rules import a2a_sizes
+from planner.search.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.model_rules import rules_for
 from planner.search.restrictions import EXPERTS_NEED_MOE, allowed, key_of
 from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, in_blocks
@@ -49,12 +52,6 @@ MEMORY_RULE = "memory"
 NESTED_RULE = "grids-nest"
 """Id under which layouts are counted whose expert groups cut across the dense ones. They can be
 evaluated, in a framework's own rank order, but have no placements of their own to search."""
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, rising."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return small + [number // d for d in reversed(small) if d * d != number]
 
 
 def layouts(
@@ -90,12 +87,7 @@ def families(
     whole = n // (growth.table.tp * growth.table.cp * growth.table.pp)
     growth.set("dp_shard", whole, restrict=False)
     growth.restrict("dp", whole)
-    batch = ctx.training.global_batch_size
-    growth.add(
-        "mbs", lambda row: (1,) if batch % row[0] else divisors(batch // row[0]), ("dp_shard",)
-    )
-    growth.set("num_microbatches", batch // (growth.table.mbs * growth.table.dp_shard))
-    growth.judge("num_microbatches", "dp")
+    growth.split_batch()
     growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
     growth.split_schedules()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
@@ -114,10 +106,7 @@ def families(
         growth.split_experts(ctx.model.moe)
     else:
         growth.refuse_experts()
-    for name in ctx.software.overlap:
-        if name != "ep":
-            ones = np.ones(len(growth.table), dtype=np.int64)
-            growth.set(f"overlap_{name}", ones, restrict=False)
+    growth.split_overlaps()
     growth.finish()
     return growth.table, growth.excluded
 
@@ -144,7 +133,7 @@ def members(
     """All layouts of the families of a kind in a table, and how many each rule ruled out."""
     growth = _Growth(ctx, search, prune, ruled, table, MEMBER_KEYS)
     growth.split_recompute()
-    if "ep" in ctx.software.overlap:
+    if overlaps_exchanges(ctx, search):
         growth.split_exchanges()
     growth.finish()
     return growth.table, growth.excluded
@@ -154,16 +143,6 @@ def _stage(rule: Rule) -> frozenset[str]:
     """The keys of the stage at which a rule can be judged; none of families."""
     keys = set(rule.keys)
     return next((stage for stage in (MEMBER_KEYS, KIND_KEYS) if keys & stage), frozenset())
-
-
-def _recomputes(ctx: CostContext) -> list[str]:
-    """The software's recompute kinds that mean something for the model.
-
-    Modules are recomputed where experts make them a large part; elsewhere kinds are coarser.
-    """
-    modules = {"mla_up_proj": ctx.model.mla, "act": ctx.model.moe, "act_norm": ctx.model.moe}
-    modules["moe"] = ctx.model.moe
-    return [name for name in ctx.software.recompute if modules.get(name, True) is not None]
 
 
 _DEFAULTS = LayoutTable.uniform(Layout())
@@ -246,6 +225,24 @@ class _Growth:
         wanted = allowed(self.search, name)
         if wanted is not None:
             self._keep(np.isin(values, wanted), SEARCH_RULE)
+
+    def split_batch(self) -> None:
+        """Cross with the ways to cut each batch that may be chosen into micro-batches."""
+        least, most = self.ctx.training.batch_range
+        self.add("mbs", lambda row: crossings.microbatch_sizes(least, most, row[0]), ("dp_shard",))
+        counts = partial(crossings.microbatch_counts, least, most)
+        self.add("num_microbatches", lambda row: counts(*row), ("dp_shard", "mbs"))
+        self.judge("num_microbatches", "dp")
+
+    def split_overlaps(self) -> None:
+        """Set what runs beside computation: all that the software has, or each set asked for."""
+        sets = crossings.sets_of(self.ctx, self.search)
+        if len(sets) > 1 and len(self.table):
+            live = crossings.live_axes(self.table)
+            self._cross("overlap_tp", lambda row: crossings.distinct_sets(sets, row), live, False)
+        number = self.table.overlap_tp
+        columns = {f"overlap_{name}": sets[number, i] for i, name in enumerate(AXES)}
+        self.table = replace(self.table, **columns)
 
     def split_schedules(self) -> None:
         """Cross with the software's schedules of so many chunks a rank."""
@@ -349,18 +346,19 @@ class _Growth:
         """Cross with the recompute kinds that can matter.
 
         With experts there are many, and each only trades time for memory: a layout that fits with
-        none needs no other, for none is fastest.
+        none needs no other, for none is fastest (unless the least memory is what is asked for).
         """
-        known = [RECOMPUTE.index(name) for name in _recomputes(self.ctx)]
+        known = [RECOMPUTE.index(name) for name in crossings.recompute_kinds(self.ctx)]
         wanted = allowed(self.search, "recompute_index")
         kinds = [kind for kind in known if wanted is None or kind in wanted]
         none = RECOMPUTE.index("none")
-        if self.ctx.model.moe is None or none not in kinds or not len(self.table):
+        leanest = self.search.objective == "least_memory"
+        if self.ctx.model.moe is None or none not in kinds or not len(self.table) or leanest:
             self.add("recompute_index", lambda row: known, ())
             return
         options = {0: kinds, 1: [none]}
         fullest = self.table
-        if "ep" in self.ctx.software.overlap:
+        if overlaps_exchanges(self.ctx, self.search):
             beside = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
             fullest = replace(self.table, overlap_ep=beside)
         code = 1 * accepted(self.ctx, self.search, fullest)
@@ -368,10 +366,12 @@ class _Growth:
 
     def split_exchanges(self) -> None:
         """Cross with running experts' exchanges beside another micro-batch, where that can be."""
+        if not len(self.table):
+            return
         able = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
-        if len(self.table):
-            self._cross("overlap_ep", lambda row: (0, 1) if row[0] else (0,), [able], False)
-        self.present.add("overlap_ep")
+        known = [able] if self.search.overlap is None else [able, *crossings.of_axes(self.table)]
+        choices = partial(crossings.exchange_choices, self.search)
+        self._cross("overlap_ep", lambda row: choices(row[1:]) if row[0] else (0,), known, False)
 
     def _drop_too_big(self, leanest: LayoutTable) -> None:
         """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""

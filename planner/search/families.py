@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bars
 from planner.cost.context import CostContext
 from planner.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.search.certify import certify
+from planner.search.crossings import overlaps_exchanges
 from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
@@ -38,7 +38,7 @@ from planner.search.protocol import (
     Watch,
     unwatched,
 )
-from planner.search.robust import Scaled
+from planner.search.robust import Scaled, weights
 from planner.search.room import accepted
 from planner.search.rules import can_overlap_exchanges
 
@@ -75,7 +75,7 @@ class Answer:
         return cls(problem, legal, result, Counter({MEMORY_RULE: unfit}))
 
 
-class _Pool:
+class Pool:
     """Partial layouts by rising bound, of which the first part is taken."""
 
     def __init__(self, table: LayoutTable, lower: FloatArray) -> None:
@@ -103,7 +103,7 @@ class _Pool:
     def add(self, table: LayoutTable, lower: FloatArray) -> None:
         """Put more beside what is left; what is taken stays first."""
         left = slice(self.taken, None)
-        more = _Pool(self.table.take(left).joined(table), np.append(self.lower[left], lower))
+        more = Pool(self.table.take(left).joined(table), np.append(self.lower[left], lower))
         self.table = self.table.take(slice(self.taken)).joined(more.table)
         self.lower = np.append(self.lower[: self.taken], more.lower)
 
@@ -121,8 +121,8 @@ def search_families(
     """
     started = time.monotonic()
     table, excluded = families(ctx, asked)
-    whole = _Pool(table, family_bounds(ctx, asked, table))
-    split = _Pool(table.take(slice(0)), np.zeros(0))
+    whole = Pool(table, family_bounds(ctx, asked, table))
+    split = Pool(table.take(slice(0)), np.zeros(0))
     legal = table.take(slice(0))
     threshold, size = np.inf, FIRST_KINDS
     result: SearchResult | None = None
@@ -164,7 +164,8 @@ def search_families(
 def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
     """Lower bounds, in seconds, of the steps of each family's layouts, shape (families).
 
-    With `search: {robust: true}` of the upper ends of their bars, whose kind a family shares.
+    With `search: {robust: true}` of the upper ends of their bars, whose kind a family shares; where
+    the batch is a band, of the greatest batch's tokens at the layout's rate.
     """
 
     def bounds(part: LayoutTable) -> FloatArray:
@@ -193,17 +194,18 @@ def _least_over_overlaps(
     if not len(table):
         return np.zeros(0)
     lower = bounds(table)
-    if "ep" in ctx.software.overlap:
+    if overlaps_exchanges(ctx, asked):
         able = np.flatnonzero(can_overlap_exchanges(ctx, table))
         if len(able):
             beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
             lower[able] = np.minimum(lower[able], bounds(beside))
-    if asked.robust:
-        lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]
+    factor = weights(ctx, asked, table)
+    if factor is not None:
+        lower = lower * factor
     return np.asarray(lower * (1.0 - BOUND_SLACK))
 
 
-def _within(watch: Watch, whole: _Pool, split: _Pool) -> Watch:
+def _within(watch: Watch, whole: Pool, split: Pool) -> Watch:
     """The watch, told of bounds that hold for what is not written out yet too."""
 
     def told(progress: Progress, /) -> bool:
@@ -235,8 +237,9 @@ def search_table(
     if not plain.num_shapes:
         return None
     problem: SearchProblem = plain
-    if asked.robust:
-        problem = Scaled(plain, bars.step_ends(bars.shipped(), plain.ctx, plain.table)[1])
+    factor = weights(plain.ctx, asked, plain.table)
+    if factor is not None:
+        problem = Scaled(plain, factor)
     constraints = SideConstraints(orders=asked.orders)
     result = search(
         problem,

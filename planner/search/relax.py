@@ -123,7 +123,7 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
     if search.memory == "fits":
         yield _searching(scenario, memory="fragile")
     for name, default in Search():
-        if name not in ("memory", "tie_fraction") and getattr(search, name) != default:
+        if name not in ("memory", "tie_fraction", "objective") and getattr(search, name) != default:
             yield _searching(scenario, **{name: default})
     free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
     if search != free:

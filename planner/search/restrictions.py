@@ -19,6 +19,7 @@ from planner.layout import (
 )
 from planner.problem.scenario import Search
 from planner.problem.software import Software
+from planner.search.crossings import listed_overlaps
 
 EXPERTS_NEED_MOE = "experts-need-moe"
 WITHOUT_EXPERTS = "expert parallelism needs a model with experts"
@@ -36,7 +37,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Choices that tables hold as positions in these."""
 
-NOT_CHOICES = ("memory", "tie_fraction", "orders", "robust")
+NOT_CHOICES = (
+    "memory", "tie_fraction", "orders", "robust", "precision", "num_accelerators", "objective",
+    "deadline", "step_deadline",
+)  # fmt: skip
 """Keys of `search:` that restrict no choice of a layout."""
 
 
@@ -104,6 +108,9 @@ def restriction_masks(search: Search, table: LayoutTable) -> dict[str, NDArray[n
     }
     found = {}
     for key in restricted(search):
+        if key == "overlap":
+            found[SEARCH_PREFIX + key] = listed_overlaps(search, table)
+            continue
         wanted = getattr(search, key)
         names = NAMES.get(key)
         column = getattr(table, key if names is None else f"{key}_index")

@@ -1,4 +1,7 @@
-"""Searching by a pessimistic step: every shape's step times a factor of its own, exactly.
+"""Searching by a step that is weighed: every shape's step times a factor of its own, exactly.
+
+A pessimistic step is one at the upper end of its error bar; a step of a batch that may be chosen
+counts by the token, as if at its rate it processed the greatest batch.
 
 Where the factor belongs to the shape and not to its placement, all that the search rests on keeps
 holding: step(p) >= L for every placement p gives f step(p) >= f L with f > 0, so scaled bounds are
@@ -13,6 +16,10 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import bars
+from planner.cost.context import CostContext
+from planner.layout import LayoutTable
+from planner.problem.scenario import Search
 from planner.search.placement import IntArray
 from planner.search.protocol import SearchProblem
 
@@ -70,3 +77,16 @@ class Scaled:
 
     def key(self, i: int) -> Hashable:
         return self.problem.key(i)
+
+
+def weights(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray | None:
+    """What each layout's step is multiplied by before steps are compared, (rows); None: nothing."""
+    least, most = ctx.training.batch_range
+    if not asked.robust and least == most:
+        return None
+    factor = np.ones(len(table))
+    if asked.robust:
+        factor = factor * bars.step_ends(bars.shipped(), ctx, table)[1]
+    if least != most:
+        factor = factor * (most / (table.num_microbatches * table.mbs * table.dp))
+    return np.asarray(factor, dtype=np.float64)

@@ -56,9 +56,8 @@ STRUCTURAL = (
         "the global batch is a multiple of mbs·dp",
         MEGATRON + "; verl-project/verl#1811",
         ("mbs", "dp"),
-        lambda ctx, x: (
+        lambda ctx, x: ctx.training.allows_batch(
             x.mbs * x.dp_shard * x.dp_replicate * x.num_microbatches
-            == ctx.training.global_batch_size
         ),
     ),
     Rule(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import SEARCH_RULE, divisors, layouts
+from planner.search.crossings import divisors
+from planner.search.enumerate import SEARCH_RULE, layouts
 from planner.search.rules import rules_of
 from tests import oracles
 from tests.scenarios import (

@@ -1,0 +1,54 @@
+"""Planning a changed scenario anew, and counting what that took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.advise.baseline import changed_scenario
+from planner.errors import PlannerError
+from planner.planfile import Plan
+from planner.planning import evaluate, plan
+from planner.problem.scenario import Scenario, scenario_to_document
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Planner:
+    """Plans scenarios, one layout each; tells `say` before each, and counts them."""
+
+    say: Say | None = None
+    made: int = 0
+
+    def best(self, scenario: Scenario, text: str) -> Plan:
+        """The best plan of a scenario."""
+        if self.say is not None:
+            self.say(text)
+        self.made += 1
+        return plan(scenario, 1)
+
+
+def changed(scenario: Scenario, keys: Mapping[str, Any]) -> Scenario:
+    """The scenario with dotted keys set.
+
+    Raises:
+        InputError: the changed scenario is not valid.
+    """
+    return changed_scenario(scenario, scenario_to_document(scenario), keys)
+
+
+def step_of(scenario: Scenario, layout: Mapping[str, Any]) -> float | None:
+    """The least step of a layout in a scenario; None where it is not legal or does not fit."""
+    free = scenario.replace(search=scenario.search.replace(tie_fraction=0.0))
+    try:
+        found = evaluate(free, layout)
+    except PlannerError:
+        return None
+    fits = found.memory is not None and found.memory.verdict in _accepted(scenario)
+    return found.step_seconds if fits else None
+
+
+def _accepted(scenario: Scenario) -> tuple[str, ...]:
+    return ("fits", "fragile") if scenario.search.memory == "fragile" else ("fits",)

@@ -1,0 +1,111 @@
+"""The best plan over counts of accelerators with the batch fixed, and where more are wasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.advise.replan import Planner, changed
+from planner.advise.upgrades import twice
+from planner.errors import InputError
+from planner.outlook import ScalePoint, Scaling
+from planner.planfile import Plan
+from planner.problem.scenario import Scenario
+from planner.search.placement import fills
+
+WASTED_FRACTION = 0.5
+"""Marginal efficiency below which added accelerators are called wasted."""
+
+HALVINGS, DOUBLINGS, MOST_DOUBLINGS = 2, 2, 5
+"""Counts tried: a quarter to four times the scenario's; of models without experts, which are
+planned in a moment, up to 32 times, until more are wasted."""
+
+
+def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:
+    """Halves and doubles of the scenario's count that fill its topology evenly, rising: those that
+    are tried, and those that follow until more are wasted."""
+    now, most = scenario.num_accelerators, scenario.topology.num_accelerators
+    halves = [now // 2**k for k in range(HALVINGS, 0, -1) if now % 2**k == 0]
+    doubles = [now * 2**k for k in range(1, MOST_DOUBLINGS + 1) if now * 2**k <= most]
+    first, later = doubles[:DOUBLINGS], doubles[DOUBLINGS:]
+    widths = scenario.topology.widths
+    tried = [n for n in (*halves, now, *first) if fills(widths, n)]
+    return tried, [] if scenario.model.moe is not None else [n for n in later if fills(widths, n)]
+
+
+def scaling_curve(
+    scenario: Scenario,
+    base: Plan | None = None,
+    counts: Sequence[int] | None = None,
+    threshold_fraction: float = WASTED_FRACTION,
+    planner: Planner | None = None,
+) -> Scaling:
+    """The winners at each count, proven.
+
+    base: the scenario's own plan, if it is at hand. counts: by default halves and doubles.
+
+    Raises:
+        InputError: a count that the topology does not have, or a threshold out of range.
+    """
+    if not 0 < threshold_fraction < 1:
+        raise InputError(
+            f"{threshold_fraction} is out of range", key="threshold_fraction",
+            value=threshold_fraction, allowed="a number > 0 and < 1",
+        )  # fmt: skip
+    planner = planner or Planner()
+    points: list[ScalePoint] = []
+    tried, later = default_counts(scenario) if counts is None else (sorted(set(counts)), [])
+    for number in (*tried, *later):
+        if number in later and _wasted(points, threshold_fraction) is not None:
+            break
+        if number == scenario.num_accelerators and base is not None:
+            found = base
+        else:
+            found = planner.best(_of(scenario, number), f"{number:,} accelerators")
+        points.append(_point(number, found, points))
+    return Scaling(tuple(points), threshold_fraction, _wasted(points, threshold_fraction))
+
+
+def _of(scenario: Scenario, number: int) -> Scenario:
+    if number > scenario.topology.num_accelerators:
+        factor, rest = divmod(number, scenario.num_accelerators)
+        if not rest:
+            return changed(scenario, twice(scenario, factor).set)
+    return scenario.replace(num_accelerators=number)
+
+
+def _point(number: int, found: Plan, before: Sequence[ScalePoint]) -> ScalePoint:
+    step = found.objective_seconds
+    if step is None:
+        return ScalePoint(number, None, None, None, None, None, None)
+    known = [point for point in before if point.step_seconds is not None]
+    efficiency, marginal = 1.0, None
+    if known:
+        first, last = known[0], known[-1]
+        assert first.step_seconds is not None and last.step_seconds is not None
+        efficiency = first.num_accelerators * first.step_seconds / (number * step)
+        added = (last.step_seconds / step - 1.0) * last.num_accelerators
+        marginal = added / (number - last.num_accelerators)
+    times = (found.step_seconds or step) / step  # the plan shown may be a tie
+    return ScalePoint(
+        num_accelerators=number,
+        step_seconds=step,
+        tokens_per_second=None if (rate := found.tokens_per_second) is None else times * rate,
+        mfu=None if found.mfu is None else times * found.mfu,
+        layout=found.layout,
+        efficiency_fraction=efficiency,
+        marginal_fraction=marginal,
+    )
+
+
+def _wasted(points: Sequence[ScalePoint], threshold: float) -> int | None:
+    """The count before the first whose added accelerators bring less than the threshold; also
+    where none fits above one that does."""
+    known: ScalePoint | None = None
+    for point in points:
+        if known is not None and (
+            point.step_seconds is None
+            or (point.marginal_fraction is not None and point.marginal_fraction < threshold)
+        ):
+            return known.num_accelerators
+        known = point if point.step_seconds is not None else known
+    return None

@@ -1,0 +1,103 @@
+"""What other machines would buy: shadow prices and break-evens, each by planning anew.
+
+Nothing here is a derivative or an estimate: every changed scenario is searched like the first, its
+least step is proven, and a gain is the difference of two proven steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from planner.advise.break_even import fsdp_break_even
+from planner.advise.replan import Planner, Say, changed, step_of
+from planner.advise.scaling import WASTED_FRACTION, scaling_curve
+from planner.advise.upgrades import Idea, ideas
+from planner.errors import InputError
+from planner.outlook import Upgrade, WhatIf
+from planner.planfile import Plan
+from planner.planning import chosen_scenario
+from planner.problem.scenario import Scenario
+
+TOLD = (
+    "tp", "cp", "pp", "dp", "ep", "etp", "dp_shard", "vp", "mbs", "zero_stage", "recompute",
+    "cp_kind", "schedule", "offload",
+)  # fmt: skip
+"""Keys of a layout whose change is told."""
+
+
+def what_if(
+    scenario: Scenario, threshold_fraction: float = WASTED_FRACTION, say: Say | None = None
+) -> WhatIf:
+    """What changes of machine and job would buy, when FSDP would do, and how far it scales.
+
+    A scenario that leaves count, precision or batch open is planned first; the rest asks about
+    what was chosen. say: told what is planned next.
+
+    Raises:
+        InputError: the threshold is out of range.
+        PlannerError: the scenario cannot be costed.
+    """
+    cpu = time.process_time()
+    planner = Planner(say)
+    base = planner.best(scenario, "the scenario")
+    if base.layout is None:
+        return WhatIf(base)
+    scenario = chosen_scenario(scenario, base)
+    upgrades = tuple(_upgrade(scenario, base, idea, planner) for idea in ideas(scenario))
+    return WhatIf(
+        plan=base,
+        upgrades=upgrades,
+        break_even=fsdp_break_even(scenario, base, planner),
+        scaling=scaling_curve(scenario, base, None, threshold_fraction, planner),
+        plans_made=planner.made,
+        cpu_seconds=time.process_time() - cpu,
+    )
+
+
+def _upgrade(scenario: Scenario, base: Plan, idea: Idea, planner: Planner) -> Upgrade:
+    if idea.impossible is not None:
+        return _impossible(idea, scenario, idea.impossible)
+    try:
+        new = changed(scenario, idea.set)
+    except InputError as error:
+        return _impossible(idea, scenario, error.message)
+    found = planner.best(new, idea.text)
+    if found.layout is None or found.objective_seconds is None:
+        return _impossible(idea, new, "no layout fits")
+    assert base.layout is not None and base.objective_seconds is not None
+    same = None
+    if new.num_accelerators == scenario.num_accelerators:
+        same = step_of(new, base.layout)
+    return Upgrade(
+        id=idea.id,
+        text=idea.text,
+        set=idea.set,
+        step_seconds=found.objective_seconds,
+        gain_fraction=1.0 - found.objective_seconds / base.objective_seconds,
+        same_layout_seconds=same,
+        layout=found.layout,
+        layout_changes=_changes(base.layout, found.layout),
+        terms=_terms(base, found),
+        num_accelerators=new.num_accelerators,
+        peak_bytes=None if found.memory is None else found.memory.peak_bytes,
+    )
+
+
+def _impossible(idea: Idea, scenario: Scenario, reason: str) -> Upgrade:
+    return Upgrade(
+        idea.id, idea.text, idea.set, None, None, None, None, {}, {},
+        scenario.num_accelerators, None, reason,
+    )  # fmt: skip
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {
+        key: (before.get(key), after.get(key)) for key in TOLD if before.get(key) != after.get(key)
+    }
+
+
+def _terms(before: Plan, after: Plan) -> dict[str, float]:
+    old, new = before.time or {}, after.time or {}
+    return {term: new[term] - old.get(term, 0.0) for term in new}
