@@ -7,7 +7,6 @@ other = planner.evaluate(scenario, "tp=8,pp=4,vp=5,mbs=1")
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +66,7 @@ from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.targets import Target, target
+from planner.texts import file_text, json_value
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
@@ -83,21 +83,12 @@ def read_plan(path: str | Path) -> Plan:
         InputError: no such file, not a plan, or edited so that its parts disagree.
     """
     file = Path(path)
-    try:
-        if file.is_dir():
-            file = file / "plan.json"
-        document = json.loads(file.read_text(encoding="utf-8"), parse_constant=_not_a_number)
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=str(path)) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"not a plan file ({error})", path=str(path), allowed=PLAN_FILE) from error
-    found = Plan.from_document(document, str(path))
+    if files.is_folder(file):
+        file = file / "plan.json"
+    text = file_text(file, PLAN_FILE, shown=str(path))
+    found = Plan.from_document(json_value(text, str(path), PLAN_FILE), str(path))
     _verify(found, str(path))
     return found
-
-
-def _not_a_number(text: str) -> float:
-    raise ValueError(f"{text} is not a number of JSON")
 
 
 def _verify(found: Plan, path: str) -> None:

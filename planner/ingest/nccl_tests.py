@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from planner.errors import InputError
+from planner.texts import file_text
 
 OPERATIONS = {
     "all_reduce": "all_reduce", "allreduce": "all_reduce",
@@ -85,13 +86,7 @@ def read_log(path: str | Path) -> list[NcclLog]:
     Raises:
         InputError: the file cannot be read, holds no table, or a row is not one of a table.
     """
-    try:
-        text = Path(path).read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}", path=str(path), allowed="a readable text file"
-        ) from None
-    return parse_log(text, str(path))
+    return parse_log(file_text(path, "a readable text file", lenient=True), str(path))
 
 
 def parse_log(text: str, path: str) -> list[NcclLog]:
