@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
-
 LONGEST = 400
 """Characters of a message, key or path that are shown of what a user wrote."""
 

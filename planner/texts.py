@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import stat
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,12 +41,12 @@ def file_text(
         raise InputError(reason, path=name, **{"allowed": allowed, **more}) from None
 
     try:
-        mode = os.stat(path).st_mode
+        mode = Path(path).stat().st_mode
         if stat.S_ISDIR(mode):
             refuse("cannot be read: Is a directory")
         if not stat.S_ISREG(mode) and not pipes:
             refuse("cannot be read: is a pipe or device, not a file")
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             raw = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, InputError):
@@ -64,6 +63,15 @@ def file_text(
             line=before.count(b"\n") + 1, column=error.start - before.rfind(b"\n"),
             allowed="text in UTF-8",
         )  # fmt: skip
+
+
+MOST_DIGITS = 18
+"""Of a whole number; a count of anything has fewer, and Python reads no more than 4,300."""
+
+
+def whole(text: str) -> int | None:
+    """The whole number that ASCII digits, and nothing else, spell; None where they do not."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def json_value(text: str, path: str, allowed: str, line: int | None = None) -> Any:

@@ -137,7 +137,7 @@ def _toml(text: str, path: str, forced: str | None) -> Launch | None:
         return None
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number too long, too
         line = re.search(r"line (\d+)", str(error))
         raise InputError(
             f"not readable as TOML: {error}", path=path, line=int(line[1]) if line else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import stat
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -16,7 +15,10 @@ from typing import Any
 from planner.files import data_root
 
 SECONDS = 2.0
-"""What one input may take."""
+"""Processor time that one input may take."""
+
+WAIT = 20.0
+"""Time on the clock: a read that waits for what never comes takes no processor time."""
 
 MEGABYTES = 256
 """What the process may grow by over one input, at its peak."""
@@ -44,7 +46,7 @@ sys.addaudithook(_watch)
 
 
 def _stop(number: int, frame: object) -> None:
-    raise TooSlow(f"more than {SECONDS} s")
+    raise TooSlow(f"more than {SECONDS} s of processor time, or {WAIT} s on the clock")
 
 
 @contextmanager
@@ -56,19 +58,18 @@ def guarded(folder: Path) -> Iterator[None]:
     _opened.clear()
     python = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), "/dev/null")
     _allowed = tuple(os.path.realpath(p) for p in (folder, data_root(), *python))
-    former = signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, SECONDS),
+              (signal.ITIMER_REAL, signal.SIGALRM, WAIT))  # fmt: skip
+    former = [signal.signal(number, _stop) for _, number, _ in timers]
+    for timer, _, seconds in timers:
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
+        for (timer, number, _), handler in zip(timers, former, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
         _allowed = ()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown < MEGABYTES, f"{grown:.0f} MB"
     assert not _opened, f"opened {_opened}"
-
-
-def is_regular(path: Path) -> bool:
-    """Whether a path is a file that ends."""
-    return stat.S_ISREG(path.stat().st_mode)

@@ -12,13 +12,13 @@ from planner import api
 from planner.advise import script
 from planner.advise.measured import read_measured
 from planner.bars import PredictionErrors
+from planner.cli.layouts_file import read_layouts
 from planner.cost.context import CostContext
 from planner.evidence.latencies import read_latencies
 from planner.evidence.published import read_runs
 from planner.evidence.sweeps import read_sweeps
 from planner.files import Strict, data_root, from_document, load
 from planner.ingest.launch_args import read_launch
-from planner.cli.layouts_file import read_layouts
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model

@@ -1,6 +1,6 @@
 """Damaged files, thousands of them: a value or one of our errors, soon, and nothing else.
 
-    python3 -m pytest -m fuzz
+    python3 -m pytest -m fuzz -n auto
 
 Inputs follow from the seed that hypothesis derives from each test, so a run can be repeated. What
 is accepted must write itself so that it reads back equal, and a file that says something else must
@@ -26,7 +26,7 @@ from tests.fuzz.readers import READERS, Reader
 
 pytestmark = pytest.mark.fuzz
 
-INPUTS = 700
+INPUTS = 300
 """Of each reader and kind of damage."""
 
 SEEDS = st.integers(0, 2**32)
