@@ -34,6 +34,7 @@ from planner.evidence.fitting import RunsCalibration
 from planner.evidence.kernel_fit import KernelCalibration
 from planner.evidence.kernels import KernelsValidation
 from planner.evidence.left_out import LeaveOneOut
+from planner.evidence.own_fit import OwnCalibration
 from planner.evidence.published import PUBLISHED_RUNS
 from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.software_file import profile_yaml
@@ -67,6 +68,7 @@ from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.targets import Target, target
 from planner.texts import file_text, json_value
+from planner.tuning import calibrate_own_runs, is_own
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
@@ -254,6 +256,7 @@ __all__ = [
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",
+    "OwnCalibration",
     "Plan",
     "Roofline",
     "RunsCalibration",
@@ -264,6 +267,7 @@ __all__ = [
     "calibrate_collectives",
     "calibrate_errors",
     "calibrate_kernels",
+    "calibrate_own_runs",
     "calibrate_runs",
     "check",
     "compare",
@@ -274,6 +278,7 @@ __all__ = [
     "export_plan",
     "generations",
     "import_model",
+    "is_own",
     "load_scenario",
     "load_subject",
     "names",

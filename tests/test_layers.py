@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("advice", "answers", "checked", "roofs", "bars"),
     ("assess", "search", "evidence", "report", "export"),
     ("planning",),
-    ("advise", "sweep", "measuring"),
+    ("advise", "sweep", "measuring", "tuning"),
     ("api",),
     ("cli",),
 )
@@ -82,7 +82,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rows",),
         ("runs", "collectives", "kernels"),
         ("suspicion", "fitting"),
-        ("calibration", "kernel_fit", "left_out", "error_bars", "software_file"),
+        ("calibration", "kernel_fit", "left_out", "error_bars", "software_file", "own_fit"),
         ("accuracy",),
     ),
     "advise": (

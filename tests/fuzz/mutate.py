@@ -19,7 +19,8 @@ NUMBERS = (
 
 WORDS = (
     "\0", "\x1b[31m", "\u2028", "\ufeff", "\ud7ff", "é", "\t", "\r", "\n", " ", "#", "%", "&a ",
-    "*a", "!!python/object/apply:os.system ['true']", "!!python/name:os.system ", "!!binary aGk=", "!x ",
+    "*a", "!!python/object/apply:os.system ['true']", "!!python/name:os.system ",
+    "!!binary aGk=", "!x ",
     "<<: *a", "? ", "- ", ": ", "{", "}", "[", "]", ",", "=", ";", "'", '"', "\\", "`true`",
     "$(true)", "${", "$((1/0))", "../../../../../../etc/passwd", "/etc/passwd", "/dev/zero",
     "/dev/stdin", "file:///etc/passwd", "~root/.bashrc", "a.yaml", "con", "--", "---\n", "...\n",
