@@ -54,6 +54,7 @@ from planner.measuring import (
     validate_kernels,
     validate_left_out,
 )
+from planner.notebooks import show_in_notebooks
 from planner.planfile import Plan
 from planner.planning import evaluate, evaluate_many, plan
 from planner.problem.model import Model
@@ -148,6 +149,7 @@ class Comparison:
     summary: Mapping[str, tuple[Any, Any]]
     time: Mapping[str, tuple[float, float, float]]
     memory: Mapping[str, tuple[float, float, float]]
+    plans: tuple[Plan, Plan]
 
     def to_document(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -182,6 +184,7 @@ def compare(first: Plan, second: Plan) -> Comparison:
             {**first.memory.terms, "peak_bytes": first.memory.peak_bytes},
             {**second.memory.terms, "peak_bytes": second.memory.peak_bytes},
         ),
+        plans=(first, second),
     )
 
 
@@ -240,6 +243,12 @@ def schema(kind: str) -> dict[str, Any]:
         raise InputError("no schema of that name", value=kind, allowed=", ".join(SCHEMAS))
     return SCHEMAS[kind].model_json_schema(by_alias=True)
 
+
+show_in_notebooks(
+    Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration,
+    Explanation, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan, Roofline,
+    RunsCalibration, Validation,
+)  # fmt: skip
 
 __all__ = [
     "PUBLISHED",

@@ -1,6 +1,7 @@
 """YAML or JSON text read into a tree that knows the file, line and column of every part."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -91,6 +92,8 @@ def read_text(text: str, path: str, key: str = "") -> Node:
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("%YAML") and line.split()[1:2] != ["1.2"]:
             raise _syntax_error(f"{line.strip()} is another version of YAML", path, number, 1)
+    if _opened(text) > 3 * MOST_DEPTH:
+        raise _syntax_error("is nested too deeply", path, None, None)
     try:
         root = _parser().compose(text)
         if root is None:
@@ -105,6 +108,18 @@ def read_text(text: str, path: str, key: str = "") -> Node:
         raise _syntax_error(str(error), path, None, None) from None
     except RecursionError:
         raise _syntax_error("is nested too deeply", path, None, None) from None
+
+
+def _opened(text: str) -> int:
+    """The most brackets open at once, those of quoted text and remarks too: no file has many, and
+    the scanner takes time with the square of them before it gives the first part."""
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
+        return 0
+    depth = most = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth += 1 if bracket.group() in "[{" else -1
+        most = max(most, depth)
+    return most
 
 
 @cache

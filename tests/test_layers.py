@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
     ("advice", "answers", "checked", "roofs", "bars"),
-    ("assess", "search", "evidence", "report", "export"),
+    ("assess", "search", "evidence", "report", "export", "notebooks"),
     ("planning",),
     ("advise", "sweep", "measuring", "tuning"),
     ("api",),

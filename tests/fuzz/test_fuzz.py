@@ -53,6 +53,7 @@ def folder(tmp_path, monkeypatch):
 
 def outcome(reader: Reader, raw: bytes, folder: Any, name: str) -> Any:
     """The value of an input, or None where it is refused as it should be."""
+    _warm(reader)
     path = folder / name
     path.write_bytes(raw)
     with guarded(folder):
@@ -66,6 +67,13 @@ def outcome(reader: Reader, raw: bytes, folder: Any, name: str) -> Any:
             raise AssertionError("RecursionError") from None
     assert value is not None
     return value
+
+
+@cache
+def _warm(reader: Reader) -> None:
+    """Load what the reader loads when it is first used."""
+    for sample in reader.samples:
+        reader.read(sample)
 
 
 @every(READERS)
