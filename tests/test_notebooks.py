@@ -65,7 +65,7 @@ def test_other_values(scenario: Scenario, plan: Plan) -> None:
     assert "Time of a step" in shown(api.compare(plan, other)).text
     assert "tp" in shown(api.explain(scenario, LAYOUT)).text
     assert "ridge" in shown(api.roofline(api.load_subject("dgx-h100"))).text
-    assert "measured" in shown(api.diagnose(scenario, "mfu=0.3", LAYOUT)).text
+    assert "MFU" in shown(api.diagnose(scenario, "mfu=0.3", LAYOUT)).text
     assert "megatron" in shown(api.check(SCRIPT, scenario)).text.casefold()
 
 

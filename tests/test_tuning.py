@@ -243,7 +243,7 @@ def test_the_written_profile_predicts_what_was_said(tmp_path: Path, runs: list[O
         ("scenario,step_seconds,tp\nllama3-8b-h100x8,10,x\n", "runs.csv:2: run 1: tp"),
         ("scenario,step_seconds,tp\nllama3-8b-h100x8,ten,2\n", "'ten' is text"),
         ("scenario,step_seconds,tp\nllama3-8b-h100x8,,2\n", "step_seconds: this key is missing"),
-        ("scenario,step_seconds,layout,tp\nllama3-8b-h100x8,9,tp=2,4\n", "a layout and layout keys"),
+        ("scenario,step_seconds,layout,tp\nllama3-8b-h100x8,9,tp=2,4\n", "a layout and layout"),
         ("scenario,seconds,tp\nllama3-8b-h100x8,10,2\n", "did you mean 'step_seconds'"),
     ],
 )  # fmt: skip
