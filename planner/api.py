@@ -245,9 +245,9 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 show_in_notebooks(
-    Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration,
-    Explanation, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan, Roofline,
-    RunsCalibration, Validation,
+    Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration, Explanation,
+    ImportedModel, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan,
+    Roofline, RunsCalibration, Validation, WhyNot,
 )  # fmt: skip
 
 __all__ = [

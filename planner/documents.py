@@ -129,7 +129,7 @@ def _shallow_composer() -> type[Any]:
     from ruamel.yaml.composer import Composer, ComposerError
     from ruamel.yaml.events import AliasEvent
 
-    class Shallow(Composer):  # type: ignore[misc]
+    class Shallow(Composer):
         depth = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:

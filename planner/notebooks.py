@@ -25,6 +25,8 @@ REPORTS: Mapping[str, Callable[[Any], Any]] = {
     "Diagnosis": lambda value: _report("diagnosis", "diagnosis_report")(value),
     "Check": lambda value: _report("check", "check_report")(value),
     "Roofline": lambda value: _report("roofline", "roofline_report")(value),
+    "WhyNot": lambda value: _report("why_not", "why_not_report")(value),
+    "ImportedModel": lambda value: _report("imported", "imported_report")(value),
     "Validation": lambda value: _report("runs", "runs_report")(value.to_document()),
     "LeaveOneOut": lambda value: _report("runs", "runs_report")(value.to_document()),
     "RunsCalibration": lambda value: _report("runs", "calibration_report")(value.to_document()),

@@ -93,7 +93,16 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 
-GROUND = {"errors", "units", "texts", "documents", "complaints", "json_tree", "huggingface", "files"}
+GROUND = {
+    "errors",
+    "units",
+    "texts",
+    "documents",
+    "complaints",
+    "json_tree",
+    "huggingface",
+    "files",
+}
 LEAVES = ("cost.roofline", "cost.collectives", "cost.kernels")
 """Leaf formulas: they import nothing of ours but the ground."""
 

@@ -114,8 +114,26 @@ def _bomb(text: str, random: Random) -> str:
     return random.choice((bomb, text + "\n" + bomb, bomb + "\n" + text))
 
 
+def _tree(text: str, random: Random) -> str:
+    """JSON, or a line of it, that says something else; other text is damaged as text."""
+    lines = text.split("\n")
+    position = random.randrange(len(lines))
+    for part in (text, lines[position]):
+        try:
+            said = changed(json.loads(part), random)
+        except (ValueError, RecursionError):
+            continue
+        if said is not None:
+            new = json.dumps(said[0])
+            return (
+                new if part is text else "\n".join([*lines[:position], new, *lines[position + 1 :]])
+            )
+    return _token(text, random)
+
+
 TEXTUAL: tuple[Callable[[str, Random], str], ...] = (
     _cut, _double, _truncate, _put, _number, _number, _swap_tokens, _token, _lines, _bomb,
+    _tree, _tree, _tree,
 )  # fmt: skip
 
 
@@ -139,6 +157,8 @@ def encoded(text: str, random: Random) -> bytes:
 
 def damaged(text: str, random: Random) -> bytes:
     """A file's text after one to four mutations."""
+    if random.random() < 0.2:
+        return encoded(_tree(text, random), random)
     for _ in range(random.randint(1, 4)):
         text = random.choice(TEXTUAL)(text, random)
     return encoded(text, random)

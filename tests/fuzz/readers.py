@@ -98,6 +98,7 @@ READERS = (
     _value("inventory", "topology", Inventory, SAMPLES / "inventory.yaml"),
     Reader("plan", api.read_plan, [SAMPLES / "plan.json"], api.Plan.to_document,
            api.Plan.from_document, aside=("planner_version",)),
+    Reader("config.json", api.import_model, sorted((DATA / "huggingface").iterdir())),
     Reader("runs", read_runs, [SAMPLES / "runs.jsonl"]),
     Reader("sweeps", lambda path: read_sweeps([path]),
            [*sorted((DATA / "nccl").iterdir()), SAMPLES / "sweeps.jsonl"]),
