@@ -7,7 +7,6 @@ other = planner.evaluate(scenario, "tp=8,pp=4,vp=5,mbs=1")
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from planner.evidence.fitting import RunsCalibration
 from planner.evidence.kernel_fit import KernelCalibration
 from planner.evidence.kernels import KernelsValidation
 from planner.evidence.left_out import LeaveOneOut
+from planner.evidence.own_fit import OwnCalibration
 from planner.evidence.published import PUBLISHED_RUNS
 from planner.evidence.runs import Validation, validate_runs
 from planner.evidence.software_file import profile_yaml
@@ -56,6 +56,7 @@ from planner.measuring import (
     validate_kernels,
     validate_left_out,
 )
+from planner.notebooks import show_in_notebooks
 from planner.outlook import WhatIf
 from planner.planfile import Plan
 from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
@@ -72,6 +73,8 @@ from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
+from planner.texts import file_text, json_value
+from planner.tuning import calibrate_own_runs, is_own
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
@@ -89,21 +92,12 @@ def read_plan(path: str | Path) -> Plan:
         InputError: no such file, not a plan, or edited so that its parts disagree.
     """
     file = Path(path)
-    try:
-        if file.is_dir():
-            file = file / "plan.json"
-        document = json.loads(file.read_text(encoding="utf-8"), parse_constant=_not_a_number)
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=str(path)) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"not a plan file ({error})", path=str(path), allowed=PLAN_FILE) from error
-    found = Plan.from_document(document, str(path))
+    if files.is_folder(file):
+        file = file / "plan.json"
+    text = file_text(file, PLAN_FILE, shown=str(path))
+    found = Plan.from_document(json_value(text, str(path), PLAN_FILE), str(path))
     _verify(found, str(path))
     return found
-
-
-def _not_a_number(text: str) -> float:
-    raise ValueError(f"{text} is not a number of JSON")
 
 
 def _verify(found: Plan, path: str) -> None:
@@ -161,6 +155,7 @@ class Comparison:
     summary: Mapping[str, tuple[Any, Any]]
     time: Mapping[str, tuple[float, float, float]]
     memory: Mapping[str, tuple[float, float, float]]
+    plans: tuple[Plan, Plan]
 
     def to_document(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -195,6 +190,7 @@ def compare(first: Plan, second: Plan) -> Comparison:
             {**first.memory.terms, "peak_bytes": first.memory.peak_bytes},
             {**second.memory.terms, "peak_bytes": second.memory.peak_bytes},
         ),
+        plans=(first, second),
     )
 
 
@@ -253,6 +249,12 @@ def schema(kind: str) -> dict[str, Any]:
     return SCHEMAS[kind].model_json_schema(by_alias=True)
 
 
+show_in_notebooks(
+    Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration, Explanation,
+    ImportedModel, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan,
+    Roofline, RunsCalibration, Validation, WhyNot,
+)  # fmt: skip
+
 __all__ = [
     "PUBLISHED",
     "PUBLISHED_RUNS",
@@ -268,6 +270,7 @@ __all__ = [
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",
+    "OwnCalibration",
     "Plan",
     "Roofline",
     "RunsCalibration",
@@ -280,6 +283,7 @@ __all__ = [
     "calibrate_collectives",
     "calibrate_errors",
     "calibrate_kernels",
+    "calibrate_own_runs",
     "calibrate_runs",
     "check",
     "compare",
@@ -290,6 +294,7 @@ __all__ = [
     "export_plan",
     "generations",
     "import_model",
+    "is_own",
     "load_scenario",
     "load_subject",
     "names",

@@ -1,12 +1,15 @@
 """YAML or JSON text read into a tree that knows the file, line and column of every part."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import Any
 
 from planner.errors import InputError, one_paragraph
+from planner.texts import MOST_DEPTH
 
 MAX_BYTES = 4 * 2**20
 MAX_NODES = 100_000  # after aliases are written out, so that an alias bomb is refused
@@ -84,14 +87,15 @@ def join_key(around: str, part: object) -> str:
 
 def read_text(text: str, path: str, key: str = "") -> Node:
     """Return the tree of one YAML 1.2 (or JSON) document; `key` is where it is to stand."""
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("%YAML") and line.split()[1:2] != ["1.2"]:
             raise _syntax_error(f"{line.strip()} is another version of YAML", path, number, 1)
+    if _opened(text) > 3 * MOST_DEPTH:
+        raise _syntax_error("is nested too deeply", path, None, None)
     try:
-        root = YAML(typ="safe", pure=True).compose(text)
+        root = _parser().compose(text)
         if root is None:
             return Node(None, path, 1, 1, key)
         return _Builder(path).build(root, root.start_mark, key, frozenset())
@@ -104,6 +108,51 @@ def read_text(text: str, path: str, key: str = "") -> Node:
         raise _syntax_error(str(error), path, None, None) from None
     except RecursionError:
         raise _syntax_error("is nested too deeply", path, None, None) from None
+
+
+def _opened(text: str) -> int:
+    """The most brackets open at once, those of quoted text and remarks too: no file has many, and
+    the scanner takes time with the square of them before it gives the first part."""
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
+        return 0
+    depth = most = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth += 1 if bracket.group() in "[{" else -1
+        most = max(most, depth)
+    return most
+
+
+@cache
+def _shallow_composer() -> type[Any]:
+    """ruamel's composer, but that it stops where parts are nested too deeply, as its scanner takes
+    time with the square of the depth, and where an anchor is given another meaning."""
+    from ruamel.yaml.composer import Composer, ComposerError
+    from ruamel.yaml.events import AliasEvent
+
+    class Shallow(Composer):
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > MOST_DEPTH:
+                raise RecursionError
+            event = self.parser.peek_event()
+            if event.anchor in self.anchors and not isinstance(event, AliasEvent):
+                again = f"the anchor '{event.anchor}' is given twice"
+                raise ComposerError(None, None, again, event.start_mark)
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    return Shallow
+
+
+def _parser() -> Any:
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _shallow_composer()
+    return yaml
 
 
 def _syntax_error(problem: str, path: str, line: int | None, column: int | None) -> InputError:

@@ -13,10 +13,25 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
+LONGEST = 400
+"""Characters of a message, key or path that are shown of what a user wrote."""
+
 
 def one_paragraph(text: str) -> str:
-    """Return `text` on one line: every run of white space becomes one blank."""
-    return " ".join(text.split())
+    """Return `text` on one line: every run of white space becomes one blank, and signs that a
+    terminal would obey are spelt out."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(map(_visible, line))
+
+
+def _visible(sign: str) -> str:
+    return sign if sign.isprintable() else sign.encode("unicode_escape", "replace").decode()
+
+
+def shortened(text: str) -> str:
+    """Return `text`, its middle left out where it is longer than LONGEST."""
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
 def nearest_of(word: str, choices: Iterable[str]) -> str | None:
@@ -62,12 +77,13 @@ class InputError(PlannerError, ValueError):
 
     def __str__(self) -> str:
         numbers = [str(number) for number in (self.line, self.column) if number is not None]
-        place = ":".join([self.path, *numbers]) if self.path else ""
-        text = ": ".join(part for part in (place, self.key, self.message) if part)
+        place = ":".join([shortened(self.path), *numbers]) if self.path else ""
+        parts = (place, shortened(self.key or ""), shortened(self.message))
+        text = ": ".join(part for part in parts if part)
         if self.allowed:
             text += f"; allowed: {self.allowed}"
         if self.nearest:
-            choices = " or ".join(f"'{choice}'" for choice in self.nearest.split(" or "))
+            choices = " or ".join(f"'{shortened(c)}'" for c in self.nearest.split(" or "))
             text += f"; did you mean {choices}?"
         return one_paragraph(text)
 
@@ -117,7 +133,7 @@ class IllegalLayoutError(PlannerError):
         self.nearest = nearest
 
     def __str__(self) -> str:
-        text = f"{self.value}: {self.message} (rule {self.rule}, {self.source})"
+        text = f"{shortened(str(self.value))}: {self.message} (rule {self.rule}, {self.source})"
         if self.nearest:
             text += f"; nearest legal: {', '.join(self.nearest)}"
         return one_paragraph(text)

@@ -19,6 +19,7 @@ from planner.documents import MAX_BYTES, Node, from_plain, read_text, show
 from planner.errors import InputError, InputWarning, UnknownNameError, nearest_of
 from planner.huggingface.convert import convert, is_config
 from planner.json_tree import read_json
+from planner.texts import file_text
 
 Kind = Literal[
     "accelerator", "fabric", "topology", "model", "software", "scenario", "target", "sweep"
@@ -108,6 +109,16 @@ def names(kind: Kind) -> list[str]:
     return sorted(path.stem for path in (data_root() / FOLDERS[kind]).glob("*.yaml"))
 
 
+def _refuse_other_kinds(text: str) -> None:
+    """A file names files of its own kind alone; no file of another makes its way into messages."""
+    if _is_path(text) and not text.lower().endswith(_SUFFIXES):
+        raise InputError(
+            f"{show(text)} is no YAML or JSON file",
+            value=text,
+            allowed=f"a shipped name, or a path that ends in {', '.join(_SUFFIXES)}",
+        )
+
+
 def _is_path(text: str) -> bool:
     return "/" in text or text.lower().endswith(_SUFFIXES)
 
@@ -136,6 +147,13 @@ def resolve(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> P
     return data_root() / FOLDERS[kind] / f"{text}.yaml"
 
 
+def here_or_shipped(path: str | Path) -> Path:
+    """Return a path of the current folder, or of a shipped file that it names."""
+    shipped = data_root() / path
+    inside = shipped.is_relative_to(data_root()) and ".." not in shipped.parts
+    return shipped if inside and not _is_file(Path(path)) and _is_file(shipped) else Path(path)
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -143,15 +161,22 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; one that cannot be entered or named is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _no_file(path: Path) -> InputError:
     try:
-        is_folder = path.is_dir()
         beside = [file.name for file in path.parent.iterdir() if file.is_file()]
     except (OSError, ValueError):
-        is_folder, beside = False, []
-    near = None if is_folder else nearest_of(path.name, beside)
+        beside = []
+    near = None if is_folder(path) else nearest_of(path.name, beside)
     return InputError(
-        "is a folder, not a file" if is_folder else "no such file",
+        "is a folder, not a file" if is_folder(path) else "no such file",
         path=str(path),
         value=str(path),
         allowed="a shipped name or the path of a YAML or JSON file",
@@ -204,28 +229,7 @@ def text_of_file(path: Path) -> str:
     Raises:
         InputError: it cannot be read, is too long, or not UTF-8.
     """
-    shown = _shown(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}", path=shown, allowed="a readable file"
-        ) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(
-            f"is {len(raw)} bytes long", path=shown, allowed=f"files of at most {MAX_BYTES} bytes"
-        )
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        raise InputError(
-            f"the byte 0x{raw[error.start]:02x} is not UTF-8",
-            path=shown,
-            line=before.count(b"\n") + 1,
-            column=error.start - before.rfind(b"\n"),
-            allowed="text in UTF-8",
-        ) from None
+    return file_text(path, "a readable file", shown=_shown(path), most_bytes=MAX_BYTES)
 
 
 # ---------------------------------------------------------------- reading values
@@ -306,6 +310,7 @@ def assembled(node: Node, annotation: Any, base: Path, changes: Changes = _NO_CH
     reference = next((mark for mark in marks_of(annotation) if isinstance(mark, Reference)), None)
     if reference and isinstance(node.value, str):
         try:
+            _refuse_other_kinds(node.value)
             path = resolve(reference.kind, node.value, base)
         except InputError as error:
             raise error.located(node.path, node.line, node.column, node.key) from None

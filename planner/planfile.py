@@ -6,16 +6,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from planner import __version__
-from planner.errors import InputError
+from planner.errors import InputError, nearest_of
 
 SCHEMA_VERSION = 1
+
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -29,6 +33,8 @@ class GroupReport:
     busy_seconds, ridge}}, wall one of compute, bandwidth, latency; busbw in bytes per second as
     nccl-tests define it (null without traffic); members and tiers it spans.
     """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     members: int
     bytes: float
@@ -51,6 +57,8 @@ class MemoryReport:
     by_stage has for every stage its number, layers, peak_bytes and the terms.
     """
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     terms: Mapping[str, float]
     peak_bytes: float
     capacity_bytes: float
@@ -67,6 +75,8 @@ class MemoryReport:
 class Swap:
     """What it costs to exchange the places of two groups' atoms: seconds added to the step."""
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     atoms: tuple[str, str]
     seconds: float | None
 
@@ -74,6 +84,8 @@ class Swap:
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
     """Another layout in its best placement, what it loses and in which terms."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     layout: Mapping[str, Any]
     rank_order: tuple[tuple[str, int], ...]
@@ -88,6 +100,8 @@ class RunnerUp:
 @dataclass(frozen=True, slots=True)
 class SearchReport:
     """How the answer was found and what was ruled out."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     shapes: int
     placements: int
@@ -143,6 +157,8 @@ class Plan:
     end of the bars; where the batch is a band, of the least time per token, as seconds of a step of
     the chosen batch. Other objectives are in `choice`.
     """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     inputs: Mapping[str, Any]
     inputs_sha256: str
@@ -214,6 +230,13 @@ class Plan:
                 value=document["schema_version"],
                 allowed=str(SCHEMA_VERSION),
             )
+        for name in document:
+            if name not in cls.__dataclass_fields__ and name not in _BESIDE:
+                raise InputError(
+                    "unknown key", path=path, key=str(name), value=document[name],
+                    allowed="what `planner plan --json` prints",
+                    nearest=nearest_of(str(name), cls.__dataclass_fields__),
+                )  # fmt: skip
         known = {name: document.get(name) for name in cls.__dataclass_fields__}
         memory = known["memory"]
         try:
@@ -223,9 +246,8 @@ class Plan:
                     "terms": {k: v for k, v in memory.items() if k not in whole},
                     **{k: v for k, v in memory.items() if k in whole},
                 }
-            plan = TypeAdapter(cls).validate_python(
-                {name: value for name, value in known.items() if value is not None}
-            )
+            given = {name: value for name, value in known.items() if value is not None}
+            plan = _reader().validate_json(json.dumps(given), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(
@@ -235,4 +257,23 @@ class Plan:
                 value=first["input"],
                 allowed="what `planner plan --json` prints",
             ) from error
+        except ValueError as error:  # numbers too long, or not of JSON
+            raise InputError(
+                f"a plan file's part is wrong ({error})",
+                path=path, allowed="what `planner plan --json` prints",
+            ) from error  # fmt: skip
+        if dict(document.get("excluded") or {}) != plan.to_document()["excluded"]:
+            raise InputError(
+                "is not what the search excluded", path=path, key="excluded",
+                allowed="search.excluded once more",
+            )  # fmt: skip
         return plan
+
+
+_BESIDE = ("schema_version", "planner_version", "excluded")
+"""Keys of a plan document that are no field of `Plan`."""
+
+
+@cache
+def _reader() -> TypeAdapter[Plan]:
+    return TypeAdapter(Plan)

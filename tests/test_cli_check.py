@@ -101,4 +101,4 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     path = tmp_path / "job.sh"
     path.write_bytes(b"\xff\xfe--bf16")
     done = run(path, *GIVEN)
-    assert done.exit_code == 2 and "not text in UTF-8" in done.stderr
+    assert done.exit_code == 2 and "is not UTF-8" in done.stderr

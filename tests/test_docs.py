@@ -1,9 +1,16 @@
 """Commands and figures of the pages in docs/ and of the README are those of the program."""
 
+import contextlib
+import importlib.util
+import io
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
@@ -14,22 +21,138 @@ from planner.cli import main
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LAYOUT = "tp=8,cp=2,pp=4"
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+INSTALL = "python3 -m pip install"
 
 
-def commands() -> list[str]:
+@dataclass(frozen=True)
+class Step:
+    """A command of a page, or a file that it shows; a Python file is run too."""
+
+    page: str
+    kind: str
+    text: str
+    file: str | None = None
+
+    def run(self) -> None:
+        """In the current folder."""
+        if self.file is not None:
+            assert Path(self.file).name == self.file, f"{self.file} leaves the page's folder"
+            Path(self.file).write_text(self.text, "utf-8")
+        if self.kind == "python" and self.file is not None:
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(self.text, self.file, "exec"), {"__name__": "__main__"})
+        if self.kind == "sh":
+            result = CliRunner().invoke(main, shlex.split(self.text)[1:])
+            assert result.exit_code == 0, f"{self.text}\n{result.output}"
+
+
+def steps(page: Path) -> list[Step]:
+    """Commands (`\\` at a line's end joins it to the next) and named files of a page, in order."""
     found = []
-    for page in PAGES:
-        for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            found += [line for line in block.splitlines() if line.startswith("planner ")]
+    for kind, file, text in BLOCK.findall(page.read_text("utf-8")):
+        if file:
+            found.append(Step(page.name, kind, text, file))
+        elif kind == "sh":
+            lines = text.replace("\\\n", " ").splitlines()
+            found += [Step(page.name, kind, line) for line in lines if line.startswith("planner ")]
+            others = [line for line in lines if line and not line.startswith("planner ")]
+            assert all(line.startswith(INSTALL) for line in others), f"{page.name}: {others}"
     return found
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_works(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+STORIES = {
+    page.name: found for page in PAGES for found in [steps(page)] if any(s.file for s in found)
+}
+"""Pages with files: their steps run in order, in one folder."""
+
+COMMANDS = [step for page in PAGES if page.name not in STORIES for step in steps(page)]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda step: f"{step.page}: {step.text}")
+def test_every_command_works(
+    command: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # what it writes is no part of the checkout
     shutil.copytree(ROOT / "docs" / "samples", tmp_path, dirs_exist_ok=True)  # what users bring
-    result = CliRunner().invoke(main, shlex.split(command)[1:])
-    assert result.exit_code == 0, result.output
+    command.run()
+
+
+@pytest.mark.parametrize("page", STORIES)
+def test_every_page_with_files_can_be_followed(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in STORIES[page]:
+        step.run()
+
+
+def test_start_installs_as_the_readme_does() -> None:
+    """CI runs the README's first block in an empty environment."""
+    readme, start = (ROOT / "README.md", ROOT / "docs" / "index.md")
+    (first, *_), (other, *_) = (
+        re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        for page in (readme, start)
+    )
+    assert first == other
+
+
+def test_start_ends_in_a_launch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in STORIES["index.md"]:
+        step.run()
+    script = Path("launch/job.sbatch").read_text("utf-8")
+    assert script.startswith("#!") and "srun" in script
+    assert subprocess.run(["bash", "-n", "launch/job.sbatch"], check=False).returncode == 0
+    assert Path("launch/megatron-args.sh").is_file()
+
+
+# ---------------------------------------------------------------- the site
+
+
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = hooks().commands_page()
+    for name in ("plan", "evaluate", "calibrate runs", "validate kernels", "export", "check"):
+        assert f"## planner {name}\n" in page
+    for path, command in hooks()._commands(main, ("planner",)):
+        assert f"## {' '.join(path)}\n" in page
+        for parameter in command.params:
+            assert all(option in page for option in parameter.opts if option.startswith("-"))
+
+
+@pytest.mark.parametrize("kind", ["scenario", "topology", "model"])
+def test_every_key_is_in_the_reference(kind: str) -> None:
+    page = hooks()._kind(kind, "")
+    keys = {
+        key
+        for part in (api.schema(kind), *api.schema(kind)["$defs"].values())
+        for key in part.get("properties", {})
+    }
+    whole = hooks().files_page()
+    assert {key for key in api.schema(kind)["properties"] if f"| `{key}` |" not in page} == set()
+    assert {key for key in keys if f"| `{key}` |" not in whole} == set()
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Links, anchors, pages left out of the nav: mkdocs counts each as an error."""
+    pytest.importorskip("mkdocs", reason="python3 -m pip install '.[docs]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    for name in ("index.html", "concepts/index.html", "reference/files/index.html"):
+        text = (tmp_path / name).read_text("utf-8")
+        assert "<h1" in text
+        assert not re.search(r'(?:src|href)="https?://(?!squidfunk)', text.split("</head>")[0])
 
 
 def test_pictures_exist() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 
 import click
 
@@ -79,12 +78,12 @@ def check(
 
 def _read(path: str) -> str:
     from planner.errors import InputError
+    from planner.texts import file_text
 
+    allowed = "a launch script or configuration"
+    if path != "-":
+        return file_text(path, allowed, pipes=True)
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return raw.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not text in UTF-8"
-        raise InputError(
-            f"cannot be read: {reason}", path=path, allowed="a launch script or configuration"
-        ) from None
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except (OSError, ValueError):
+        raise InputError("cannot be read: not text in UTF-8", path=path, allowed=allowed) from None

@@ -133,17 +133,27 @@ def calibrate_runs(
     afresh: bool,
     as_json: bool,
 ) -> None:
-    """Fit the software coefficients of the profiles that measured runs touch.
+    """Tune a software profile to two or three runs of your own, or fit them all to many.
 
-    FILE has the fields of scenarios/published/measured_runs.jsonl (the default); give --half all
-    for runs of your own. A scenario uses the result with `software: FILE.yaml`.
+    FILE holds your runs: YAML, JSON lines or CSV with scenario, layout and step_seconds each. The
+    few numbers of their software move a little, towards what you measured. A scenario uses the
+    result with `software: FILE.yaml`.
+
+    Without FILE, or with many rows of scenarios/published/measured_runs.jsonl's fields, every
+    profile that the rows touch is fitted; --quality, --min-mfu, --half and --afresh are for those.
     """
     from pathlib import Path
 
     from planner import api
     from planner.cli.output import show, write
-    from planner.report.runs import calibration_report
+    from planner.report.runs import calibration_report, own_report
 
+    if files and api.is_own(files):
+        own = api.calibrate_own_runs(files)
+        write(str(Path(out).parent), {Path(out).name: api.profile_yaml(own.fitted, Path(out).stem)})
+        document = own.to_document()
+        show(document, own_report(document), as_json)
+        return
     found = api.calibrate_runs(
         files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
     )

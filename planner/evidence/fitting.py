@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,41 @@ from numpy.typing import NDArray
 from planner.bars import is_fitted
 from planner.cost import step
 from planner.cost.context import CostContext
+from planner.cost.traffic import Splits
 from planner.errors import InputError
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.published import PublishedRun
 from planner.evidence.runs import Half, Prediction, check, chosen, is_timed, predict_runs
 from planner.files import load, names
+from planner.layout import Layout
 from planner.problem.quantities import Figure
+from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, float]
-Rows = Sequence[Prediction]
+
+
+class Timed(Protocol):
+    """A measured run as fits read it; `source` is what rows share whose errors are alike."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def splits(self) -> Splits: ...
+    @property
+    def step_seconds(self) -> float: ...
+    @property
+    def measured_seconds(self) -> float | None: ...
+
+
+Rows = Sequence[Timed]
 
 NOISE = 0.05
 """Relative error at which a row begins to weigh: reruns and releases differ by about as much."""
@@ -93,6 +117,11 @@ class Fitted:
         """Where the numbers are from, as their files say it."""
         rows = sum(self.sources.values())
         return f"fitted to {rows} measured runs of {', '.join(self.sources)}"
+
+    @property
+    def tuned(self) -> Software:
+        """The profile with the fitted numbers."""
+        return with_coefficients(self.software, self.coefficients, self.source, self.determined)
 
     @property
     def moved(self) -> Mapping[str, tuple[float, float]]:
@@ -194,7 +223,7 @@ def calibrate_runs(
 # ---------------------------------------------------------------- the fit
 
 
-def by_profile(timed: Rows) -> dict[str, list[Prediction]]:
+def by_profile(timed: Iterable[Prediction]) -> dict[str, list[Prediction]]:
     """Timed rows by the name of their software profile."""
     found: dict[str, list[Prediction]] = defaultdict(list)
     for row in timed:
@@ -202,39 +231,56 @@ def by_profile(timed: Rows) -> dict[str, list[Prediction]]:
     return dict(sorted(found.items()))
 
 
-def fit_profile(rows: Rows, prior: Values | None = None) -> Fitted:
+def fit_profile(
+    rows: Rows, prior: Values | None = None, reach_scales: float | None = None
+) -> Fitted:
     """The numbers of the one profile (or of kin) that all rows, timed and at least one, ran on.
+
+    reach_scales: how many of its scales a number may move away from its prior.
 
     Raises:
         InputError: a row is so far off that something else is wrong.
     """
-    software = rows[0].job.scenario.software
+    software = rows[0].scenario.software
     prior = own_values(software) if prior is None else prior
     _refuse_absurd(rows)
     model = _Model(rows)
-    free = [c for c in COEFFICIENTS if model.effect(c, prior) >= LEAST_EFFECT]
+    near = [reachable(c, prior[c.name], reach_scales) for c in COEFFICIENTS]
+    free = [c for c in near if model.effect(c, prior) >= LEAST_EFFECT]
     values = _descend(lambda point: model.loss(point) + _penalty(point, prior), free, prior)
     fitted = {name: float(f"{value:.4g}") for name, value in values.items()}
     return Fitted(
         software=software,
         coefficients=fitted,
         determined=tuple(c.name for c in free),
-        sources=dict(sorted(Counter(row.run.publication for row in rows).items())),
+        sources=dict(sorted(Counter(row.source for row in rows).items())),
         before=TimeErrors.of((model.ratios(own_values(software)) - 1).tolist()),
         after=TimeErrors.of((model.ratios(fitted) - 1).tolist()),
     )
 
 
+def reachable(coefficient: Coefficient, prior: float, scales: float | None) -> Coefficient:
+    """The coefficient with the range it has within so many scales of its prior."""
+    if scales is None:
+        return coefficient
+    reach = scales * coefficient.scale
+    return replace(
+        coefficient,
+        least=max(coefficient.least, prior - reach),
+        most=min(coefficient.most, prior + reach),
+    )
+
+
 def _refuse_absurd(rows: Rows) -> None:
     for row in rows:
-        error = row.time_error
-        assert error is not None
-        if not 1 / ABSURD_RATIO <= 1 + error <= ABSURD_RATIO:
+        measured = row.measured_seconds
+        assert measured is not None
+        if not 1 / ABSURD_RATIO <= row.step_seconds / measured <= ABSURD_RATIO:
             raise InputError(
-                f"row '{row.run.id}' was measured at {row.run.std.iter_time_s:g} s a step where "
+                f"row '{row.name}' was measured at {measured:g} s a step where "
                 f"{row.step_seconds:.3g} s are predicted: no coefficient explains that",
-                key="std.iter_time_s",
-                value=row.run.std.iter_time_s,
+                key="step seconds",
+                value=measured,
                 allowed=f"rows within a factor {ABSURD_RATIO:g} of their prediction",
             )
 
@@ -245,20 +291,20 @@ class _Model:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.splits = [row.splits for row in rows]
-        self.measured = np.array([row.run.std.iter_time_s for row in rows], dtype=float)
-        of_source = Counter(row.run.publication for row in rows)
-        self.weight = np.array([of_source[row.run.publication] ** -0.5 for row in rows])
+        self.measured = np.array([row.measured_seconds for row in rows], dtype=float)
+        of_source = Counter(row.source for row in rows)
+        self.weight = np.array([of_source[row.source] ** -0.5 for row in rows])
 
     def seconds(self, values: Values) -> Floats:
         """Predicted seconds of every row."""
         # rows of one profile can differ in what it holds beside coefficients, such as eager norms
-        profiles = {id(row.job.scenario.software): row.job.scenario.software for row in self.rows}
+        profiles = {id(row.scenario.software): row.scenario.software for row in self.rows}
         changed = {
             key: with_coefficients(software, values, "being fitted")
             for key, software in profiles.items()
         }
         return np.array(
-            [step_seconds(row, changed[id(row.job.scenario.software)]) for row in self.rows]
+            [step_seconds(row, changed[id(row.scenario.software)]) for row in self.rows]
         )
 
     def ratios(self, values: Values) -> Floats:
@@ -279,10 +325,10 @@ class _Model:
         return float(np.max(np.abs(np.log(moved))))
 
 
-def step_seconds(row: Prediction, software: Software) -> float:
+def step_seconds(row: Timed, software: Software) -> float:
     """A row's step time under another profile (validated, as `Software` is)."""
-    scenario = row.job.scenario.model_copy(update={"software": software})
-    return float(step.evaluate(CostContext.of(scenario), row.job.layout, row.splits).total)
+    scenario = row.scenario.model_copy(update={"software": software})
+    return float(step.evaluate(CostContext.of(scenario), row.layout, row.splits).total)
 
 
 def _penalty(point: Values, prior: Values) -> float:

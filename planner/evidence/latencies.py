@@ -25,6 +25,7 @@ from planner.evidence.parts import accelerator_named
 from planner.files import load, resolve
 from planner.ingest.csv_rows import read_rows
 from planner.problem.hardware import Accelerator, Precision
+from planner.texts import whole
 from planner.units import parse_quantity
 
 Floats = NDArray[np.float64]
@@ -215,7 +216,7 @@ def _dtype(text: str, part: Accelerator, where: Mapping[str, Any]) -> str:
 
 
 def _size(text: str, key: str, where: Mapping[str, Any]) -> float:
-    if not text.isdecimal() or not 1 <= int(text) < MOST:
+    if not 1 <= (whole(text) or 0) < MOST:
         raise InputError(
             f"'{text}' is not a size", **where, key=key, value=text,
             allowed=f"whole numbers from 1 to {MOST - 1:,}",

@@ -1,6 +1,5 @@
 """Published training runs as they stand in JSON lines: one measured run a line, with its layout."""
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +10,9 @@ from pydantic import ConfigDict, ValidationError
 from planner.complaints import input_error
 from planner.documents import from_plain
 from planner.errors import InputError
-from planner.files import Strict, data_root
+from planner.files import Strict, here_or_shipped
 from planner.problem.software import ZeroStage
+from planner.texts import file_text, json_value
 
 PUBLISHED_RUNS = "scenarios/published/measured_runs.jsonl"
 """The runs that ship."""
@@ -125,16 +125,8 @@ def read_runs(path: str | Path) -> list[PublishedRun]:
     Raises:
         InputError: the file cannot be read, or a line is no JSON object with the fields of a row.
     """
-    file = Path(path)
-    if not file.exists() and (data_root() / file).is_file():
-        file = data_root() / file
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            f"cannot be read: {reason}", path=str(path), allowed="a readable JSON lines file"
-        ) from None
+    file = here_or_shipped(path)
+    text = file_text(file, "a readable JSON lines file", shown=str(path))
     lines = enumerate(text.split("\n"), start=1)
     runs = [read_run(line, str(path), number) for number, line in lines if line.strip()]
     if not runs:
@@ -144,23 +136,7 @@ def read_runs(path: str | Path) -> list[PublishedRun]:
 
 def read_run(line: str, path: str, number: int) -> PublishedRun:
     """Return the row of one line; errors name the path and the line's number."""
-    try:
-        document = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"is not JSON: {error.msg}",
-            path=path,
-            line=number,
-            column=error.colno,
-            allowed="one JSON object a line",
-        ) from None
-    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
-        raise InputError(
-            f"is not JSON that can be read: {error}",
-            path=path,
-            line=number,
-            allowed="one JSON object a line",
-        ) from None
+    document = json_value(line, path, "one JSON object a line", number)
     if not isinstance(document, dict):
         raise InputError(
             "is not a JSON object", path=path, line=number, value=document, allowed="a row's fields"

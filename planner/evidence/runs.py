@@ -34,6 +34,7 @@ from planner.evidence.models import has_experts
 from planner.evidence.published import PublishedRun, UnscorableError
 from planner.evidence.rows import Job, job_of
 from planner.layout import Layout
+from planner.problem.scenario import Scenario
 from planner.ranks import order_splits
 
 Half = Literal["fit", "test", "all"]
@@ -57,6 +58,31 @@ class Prediction:
     def run(self) -> PublishedRun:
         """The row."""
         return self.job.run
+
+    @property
+    def name(self) -> str:
+        """The row's id."""
+        return self.run.id
+
+    @property
+    def source(self) -> str:
+        """The row's publication."""
+        return self.run.publication
+
+    @property
+    def scenario(self) -> Scenario:
+        """What ran."""
+        return self.job.scenario
+
+    @property
+    def layout(self) -> Layout:
+        """How it ran."""
+        return self.job.layout
+
+    @property
+    def measured_seconds(self) -> float | None:
+        """Of a step; null where none was measured."""
+        return self.run.std.iter_time_s
 
     @property
     def time_error(self) -> float | None:

@@ -4,19 +4,24 @@ import json
 import re
 
 from planner.evidence.fabric_file import written_name, written_value
-from planner.evidence.fitting import Fitted, with_coefficients
-from planner.files import resolve
+from planner.evidence.fitting import Fitted
+from planner.files import load, names, resolve
+from planner.problem.software import Software
 
 
 def profile_yaml(fitted: Fitted, name: str | None = None) -> str:
     """The shipped file of the profile with its fitted coefficients, and another name if given.
 
-    Nothing else changes, remarks included; the text reads back to an equal value.
+    Nothing else changes, remarks included; the text reads back to an equal value. Of a profile that
+    does not ship, or was changed, the value itself is written.
     """
+    if not _ships(fitted.software):
+        document = fitted.tuned.replace(name=name or fitted.software.name).model_dump(
+            mode="json", by_alias=True
+        )
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"  # YAML too
     shipped = resolve("software", fitted.software.name).read_text("utf-8")
-    software = with_coefficients(
-        fitted.software, fitted.coefficients, fitted.source, fitted.determined
-    )
+    software = fitted.tuned
     exact = software.coefficients.model_dump(mode="json")
     text = _put(shipped, "name", written_name(name or software.name))
     for key in fitted.determined:
@@ -25,6 +30,12 @@ def profile_yaml(fitted: Fitted, name: str | None = None) -> str:
         source = json.dumps(figure.source, ensure_ascii=False)
         text = _put(text, f"  {key}", f"{{value: {value}, source: {source}, status: fitted}}")
     return text
+
+
+def _ships(software: Software) -> bool:
+    return software.name in names("software") and (
+        load(software.name, "software", Software) == software
+    )
 
 
 def _put(text: str, key: str, value: str) -> str:

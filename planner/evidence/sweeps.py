@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, MinLen
@@ -20,8 +20,9 @@ from pydantic import ConfigDict, ValidationError
 from planner.complaints import input_error
 from planner.documents import from_plain
 from planner.errors import InputError
-from planner.files import Strict, data_root
+from planner.files import Strict, here_or_shipped
 from planner.ingest.nccl_tests import OPERATIONS, NcclLog, parse_log
+from planner.texts import file_text, json_value
 
 PUBLISHED = "scenarios/published/nccl_measurements.jsonl"
 
@@ -89,17 +90,8 @@ def read_sweeps(paths: Iterable[str | Path]) -> list[Sweep]:
 
 
 def _read(path: str | Path) -> list[Sweep]:
-    file = Path(path)
-    if not file.exists() and (data_root() / file).is_file():
-        file = data_root() / file
-    try:
-        text = file.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}",
-            path=str(path),
-            allowed="nccl-tests text or JSON lines",
-        ) from None
+    file = here_or_shipped(path)
+    text = file_text(file, "nccl-tests text or JSON lines", shown=str(path), lenient=True)
     if text.lstrip().startswith("{"):
         lines = enumerate(text.split("\n"), start=1)
         return [_of_row(line, str(path), number) for number, line in lines if line.strip()]
@@ -158,12 +150,7 @@ def _of_row(line: str, path: str, number: int) -> Sweep:
 
 
 def _row(line: str, path: str, number: int) -> _Row:
-    try:
-        document: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"is not JSON: {error}", path=path, line=number, allowed="one JSON object a line"
-        ) from None
+    document = json_value(line, path, "one JSON object a line", number)
     try:
         return _Row.model_validate_json(json.dumps(document))
     except ValidationError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, nearest_of
+from planner.texts import file_text
 
 
 def read_rows(
@@ -22,11 +23,7 @@ def read_rows(
         InputError: unreadable, without rows, with an unknown column, or with a row of another
             length than the head.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not text in UTF-8"
-        raise InputError(f"cannot be read: {reason}", path=str(path), allowed=allowed) from None
+    text = file_text(path, allowed)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = list(_rows(lines, str(path), columns, noun, allowed))

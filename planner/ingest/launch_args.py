@@ -20,6 +20,7 @@ from planner.ingest.launch_count import LAUNCHER, count_of
 from planner.ingest.shell import Script, read_shell
 from planner.ingest.shell_words import Word
 from planner.targets import target
+from planner.texts import json_value
 
 READ = ("megatron", "torchtitan", "torchtitan-toml", "deepspeed", "accelerate")
 """Targets whose files are read back."""
@@ -117,13 +118,7 @@ def read_launch(
 def _json(text: str, path: str, forced: str | None) -> Launch | None:
     if forced not in (None, "deepspeed") or not text.lstrip().startswith("{"):
         return None
-    try:
-        document = json.loads(text, parse_constant=lambda word: word)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"not readable as JSON: {error}", path=path, line=getattr(error, "lineno", None),
-            allowed="a JSON object",
-        ) from None  # fmt: skip
+    document = json_value(text, path, "a JSON object")
     return _of_keys("deepspeed", path, _flat(document), lambda key: _line_of_json(text, key))
 
 
@@ -142,7 +137,7 @@ def _toml(text: str, path: str, forced: str | None) -> Launch | None:
         return None
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number too long, too
         line = re.search(r"line (\d+)", str(error))
         raise InputError(
             f"not readable as TOML: {error}", path=path, line=int(line[1]) if line else None,

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from planner.errors import InputError
+from planner.texts import file_text, whole
 
 OPERATIONS = {
     "all_reduce": "all_reduce", "allreduce": "all_reduce",
@@ -85,13 +86,7 @@ def read_log(path: str | Path) -> list[NcclLog]:
     Raises:
         InputError: the file cannot be read, holds no table, or a row is not one of a table.
     """
-    try:
-        text = Path(path).read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}", path=str(path), allowed="a readable text file"
-        ) from None
-    return parse_log(text, str(path))
+    return parse_log(file_text(path, "a readable text file", lenient=True), str(path))
 
 
 def parse_log(text: str, path: str) -> list[NcclLog]:
@@ -133,7 +128,7 @@ def _bare(line: str) -> str:
 
 def _is_row(line: str) -> bool:
     fields = line.split()
-    return len(fields) > 2 and fields[0].isdecimal() and fields[1].isdecimal()
+    return len(fields) > 2 and whole(fields[0]) is not None and whole(fields[1]) is not None
 
 
 def _starts_table(line: str) -> bool:
@@ -154,11 +149,11 @@ def _add_header(header: _Header, line: str) -> None:
     if found := _CONFIG.match(line):
         header.config = _config(found.group(1))
         return
-    if found := _RANK.match(line):
-        rank, host, accelerator = found.groups()
-        if int(rank) == 0:
+    if (found := _RANK.match(line)) and (rank := whole(found.group(1))) is not None:
+        _, host, accelerator = found.groups()
+        if rank == 0:
             header.ranks.clear()
-        header.ranks[int(rank)] = (host, accelerator.strip())
+        header.ranks[rank] = (host, accelerator.strip())
         return
     if "_perf" in line or "Collective test" in line:
         header.operation = _operation_in(line) or header.operation
@@ -258,7 +253,7 @@ def _log(table: _Table, path: str) -> NcclLog:
 
 def _whole(text: str | None) -> int | None:
     found = re.match(r"\d+", text or "")
-    return int(found.group()) or None if found else None
+    return whole(found.group()) or None if found else None
 
 
 def _operation(header: _Header, path: str, line: int) -> str:

@@ -162,6 +162,48 @@ def _profile(found: Mapping[str, Any]) -> RenderableType:
     )
 
 
+def own_report(document: Mapping[str, Any]) -> RenderableType:
+    """Each run before and after, and what moved within which bounds."""
+    rows: list[Row] = []
+    for row in document["rows"]:
+        measured = row["measured_seconds"]
+        errors = (row[when] / measured - 1 for when in ("before_seconds", "after_seconds"))
+        rows.append(
+            (
+                printable(row["name"]), f"{measured:.4g} s", percent(row["measured_mfu"]),
+                f"{row['before_seconds']:.4g} s", f"{row['after_seconds']:.4g} s",
+                *(f"{100 * error:+.1f} %" for error in errors),
+            )
+        )  # fmt: skip
+    columns = [
+        ("run", "l"), ("measured", "r"), ("MFU", "r"), ("before", "r"), ("after", "r"),
+        ("error before", "r"), ("after", "r"),
+    ]  # fmt: skip
+    moved: list[Row] = []
+    for name, values in document["coefficients"].items():
+        least, most = document["bounds"][name]
+        moved.append(
+            (name.replace("_", " "), f"{values['before']:.4g}", f"{values['after']:.4g}",
+             f"{least:.4g} to {most:.4g}", "at its end" if name in document["at_ends"] else "")
+        )  # fmt: skip
+    kept = ", ".join(name.replace("_", " ") for name in document["kept"])
+    before, after = (percent(document[when]["mape_fraction"]) for when in ("before", "after"))
+    notes = [f"mean error {before} before, {after} after, of the runs that were fitted"]
+    if kept:
+        notes.append(f"kept, as no run depends on them: {kept}")
+    if document["at_ends"]:
+        notes.append(
+            "a number at the end of its bounds says that something it does not stand for is slow: "
+            "`planner explain SCENARIO --layout ... --measured step_seconds=...` looks for it"
+        )
+    return Group(
+        section(f"{printable(document['software'])}, tuned", table(columns, rows)),
+        Text(""),
+        table([("", "l"), ("before", "r"), ("after", "r"), ("within", "r"), ("", "l")], moved),
+        *(note(line) for line in notes),
+    )
+
+
 def errors_report(document: Mapping[str, Any]) -> RenderableType:
     """The ends of every kind's bar, and how many rows of either half lie inside."""
     parts = []

@@ -24,6 +24,7 @@ from planner.search.context_rules import a2a_sizes
 from planner.search.legality import broken_rules
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import can_overlap_exchanges
+from planner.texts import whole
 
 INTEGERS = (
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
@@ -221,9 +222,10 @@ def _value(key: str, value: Any, path: str) -> Any:
     text = str(value).strip()
     if key in INTEGERS:
         least = 0 if key == "zero_stage" else 1
-        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 10**9:
+        number = whole(text)
+        if number is None or not least <= number <= 10**9:
             raise _wrong(key, value, path, f"an integer >= {least}")
-        return int(text)
+        return number
     if key in TEXTS:
         if text not in TEXTS[key]:
             raise _wrong(key, value, path, ", ".join(TEXTS[key]), nearest_of(text, TEXTS[key]))
@@ -234,9 +236,10 @@ def _value(key: str, value: Any, path: str) -> Any:
         return text.lower() in ("true", "1")
     if key == "stage_layers":
         parts = value if isinstance(value, list | tuple) else text.replace(" ", "").split("+")
-        if not all(str(part).isascii() and str(part).isdecimal() for part in parts):
+        layers = [whole(str(part)) for part in parts]
+        if None in layers:
             raise _wrong(key, value, path, "layers per stage joined by +, such as 10+11+11+10")
-        return tuple(int(part) for part in parts)
+        return tuple(layers)
     names = [] if text == "none" else text.split("+")
     if not set(names) <= set(OVERLAPS):
         raise _wrong(key, value, path, f"none, or some of {', '.join(OVERLAPS)} joined by +")

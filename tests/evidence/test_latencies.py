@@ -100,3 +100,12 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
     assert (bad.key, bad.line) == ("quantises", 2)
     with pytest.raises(InputError, match=r"gone\.csv: cannot be read"):
         read_latencies([tmp_path / "gone.csv"])
+
+
+def test_a_size_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text(
+        "accelerator,dtype,m,n,k,latency\nh100-sxm-80gb,bf16," + "9" * 5000 + ",1,1,1 us\n", "utf-8"
+    )
+    with pytest.raises(InputError, match="is not a size"):
+        read_latencies([path])

@@ -43,5 +43,5 @@ def test_refusals(tmp_path: Path, text: str, line: int | None, says: str) -> Non
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not text in UTF-8"):
+    with pytest.raises(InputError, match="is not UTF-8"):
         read_rows(path, ("size",), "column", "a table")

@@ -109,3 +109,15 @@ def test_slurm_s_lines_count_too_and_the_command_wins():
 def test_a_text_that_is_too_long_is_refused():
     with pytest.raises(InputError, match="is too long"):
         read_launch("#" * (5 * 2**20))
+
+
+def test_numbers_of_thousands_of_digits_are_refused():
+    with pytest.raises(InputError, match="not readable as TOML"):
+        read_launch("[training]\nseq_len = " + "9" * 5000 + "\n")
+    with pytest.raises(InputError, match="is not JSON that can be read"):
+        read_launch('{"train_batch_size": ' + "9" * 5000 + "}")
+
+
+def test_json_with_a_key_given_twice_is_refused():
+    with pytest.raises(InputError, match="given twice"):
+        read_launch('{"train_batch_size": 8, "train_batch_size": 16}')

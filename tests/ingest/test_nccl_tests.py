@@ -137,3 +137,8 @@ def test_a_log_that_says_nothing_of_its_operation() -> None:
 def test_a_missing_file() -> None:
     with pytest.raises(InputError, match=r"no\.txt: cannot be read: No such file"):
         read_log("no.txt")
+
+
+def test_a_size_of_thousands_of_digits_is_no_row():
+    with pytest.raises(InputError, match="holds no table"):
+        parse_log("9" * 5000 + " 1 float sum -1 71.9 14.5 27.3 0\n", "all_reduce.log")

@@ -311,3 +311,10 @@ def test_exchanges_overlap_only_where_there_are_any() -> None:
     with pytest.raises(IllegalLayoutError) as caught:
         given("tp=2,overlap=dp+ep")
     assert caught.value.rule == "ep-overlap-needs-ep"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "٣", "8.0", "+8", "1_0", ""])
+def test_degrees_are_plain_short_numbers(text):
+    ctx = CostContext.of(small_scenario())
+    with pytest.raises(InputError, match="of the wrong kind"):
+        given_layout(ctx, {"tp": text})
