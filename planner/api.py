@@ -64,6 +64,7 @@ from planner.problem.scenario import (
 from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
+from planner.search.protocol import Progress, Watch, unwatched
 from planner.targets import Target, target
 
 PLAN_FILE = "what `planner plan --json` prints"
@@ -190,15 +191,20 @@ def compare(first: Plan, second: Plan) -> Comparison:
     )
 
 
-def explain(scenario: Scenario, layout: str | Mapping[str, Any] | None = None) -> Explanation:
+def explain(
+    scenario: Scenario,
+    layout: str | Mapping[str, Any] | None = None,
+    watch: Watch = unwatched,
+) -> Explanation:
     """Why each group of the best plan (or of a layout) lives where it does, what the step waits
-    for, and what would make it faster, each change tried.
+    for, and what would make it faster, each change tried. `watch` follows the search, as in `plan`.
 
     Raises:
         IllegalLayoutError, InputError: as `evaluate`.
     """
     return explaining.explain(
-        scenario, plan(scenario) if layout is None else evaluate(scenario, layout)
+        scenario,
+        plan(scenario, watch=watch) if layout is None else evaluate(scenario, layout),
     )
 
 
@@ -261,10 +267,12 @@ __all__ = [
     "KernelsValidation",
     "LeaveOneOut",
     "Plan",
+    "Progress",
     "Roofline",
     "RunsCalibration",
     "Scenario",
     "Validation",
+    "Watch",
     "WhyNot",
     "accuracy",
     "calibrate_collectives",

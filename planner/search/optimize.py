@@ -161,7 +161,7 @@ def _seed(
         allowed = ~np.any([np.zeros(len(shapes), dtype=bool), *outside.values()], axis=0)
         seen.cost(shapes[allowed], rows[allowed])
         start, size = start + size, min(2 * size, _MAX_SHAPES)
-        if stops(lower[order[min(start, len(order) - 1)]].item(), 0):
+        if stops(lower[order[0]].item(), 0):
             break
     return [int(shape) for shape in order[:start]]
 
