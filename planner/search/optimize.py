@@ -190,7 +190,9 @@ def _open(
     num_rows, target = 0, _FIRST_ROWS
     for shape in order.tolist():
         bound = lower[shape].item()
-        if not seen.needs(bound) or stops(bound, len(opened)):
+        # those that wait to be costed may hold less than the next one can
+        least = lower[waiting[0][0]].item() if waiting else bound
+        if not seen.needs(bound) or stops(least, len(opened)):
             break
         for block in blocks(problem, shape, constraints):
             if num_rows + len(block) > MAX_BLOCK_ROWS:
