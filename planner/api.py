@@ -71,6 +71,7 @@ from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
+from planner.search.protocol import Progress, Watch, unwatched
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 from planner.texts import file_text, json_value
@@ -194,14 +195,18 @@ def compare(first: Plan, second: Plan) -> Comparison:
     )
 
 
-def explain(scenario: Scenario, layout: str | Mapping[str, Any] | None = None) -> Explanation:
+def explain(
+    scenario: Scenario,
+    layout: str | Mapping[str, Any] | None = None,
+    watch: Watch = unwatched,
+) -> Explanation:
     """Why each group of the best plan (or of a layout) lives where it does, what the step waits
-    for, and what would make it faster, each change tried.
+    for, and what would make it faster, each change tried. `watch` follows the search, as in `plan`.
 
     Raises:
         IllegalLayoutError, InputError: as `evaluate`.
     """
-    found = plan(scenario) if layout is None else evaluate(scenario, layout)
+    found = plan(scenario, watch=watch) if layout is None else evaluate(scenario, layout)
     return explaining.explain(chosen_scenario(scenario, found), found)
 
 
@@ -272,11 +277,13 @@ __all__ = [
     "LeaveOneOut",
     "OwnCalibration",
     "Plan",
+    "Progress",
     "Roofline",
     "RunsCalibration",
     "Scenario",
     "Sweep",
     "Validation",
+    "Watch",
     "WhatIf",
     "WhyNot",
     "accuracy",

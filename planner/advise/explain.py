@@ -95,15 +95,12 @@ def own_atom(plan: Plan, group: str) -> str:
 
 
 def _exchanges(plan: Plan, name: str) -> dict[str, float | None]:
-    atoms = {own_atom(plan, group): group for group in reversed(list(plan.groups))}
+    """What each other group costs to change places with; groups that move with this one, because
+    the same atom places both, are none to exchange with."""
+    costs = {frozenset(swap.atoms): swap.seconds for swap in plan.swaps}
     own = own_atom(plan, name)
-    found: dict[str, float | None] = {}
-    for swap in plan.swaps:
-        if own in swap.atoms:
-            (other,) = [atom for atom in swap.atoms if atom != own]
-            if other in atoms and atoms[other] != name:
-                found[atoms[other]] = swap.seconds
-    return found
+    pairs = {other: frozenset((own, own_atom(plan, other))) for other in plan.groups}
+    return {other: costs[pair] for other, pair in pairs.items() if pair in costs}
 
 
 def _inversions(plan: Plan) -> tuple[Inversion, ...]:

@@ -51,6 +51,7 @@ def explain(
     """
     from planner import api
     from planner.cli.output import show
+    from planner.cli.progress import Follower
 
     if why_not is not None and (layout is not None or measured is not None):
         raise click.UsageError(
@@ -66,7 +67,8 @@ def explain(
     if why_not is not None:
         from planner.report.why_not import why_not_report
 
-        answer = api.why_not(problem, why_not)
+        with Follower() as watch:
+            answer = api.why_not(problem, why_not, watch=watch)
         show(answer.to_document(), why_not_report(answer), as_json)
         return DONE
     if what_if:
@@ -79,7 +81,8 @@ def explain(
         return DONE
     from planner.report.explain import explanation_report
 
-    explanation = api.explain(problem, layout)
+    with Follower() as watch:
+        explanation = api.explain(problem, layout, watch)
     show(explanation.to_document(), explanation_report(explanation), as_json)
     fits = explanation.plan.layout is not None and explanation.plan.status != "infeasible"
     return DONE if fits else NO_LAYOUT

@@ -301,7 +301,7 @@ def _orders(explanation: Explanation) -> Iterator[RenderableType]:
     for pair in explanation.inversions:
         cost = pair.exchange_seconds
         price = (
-            "no exchange of the two exists"
+            "they move together or share their tiers, so there is nothing to exchange"
             if cost is None
             else f"the other order costs {'nothing' if cost == 0 else signed_seconds(cost)}"
         )

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.planfile import MemoryReport, Plan, SearchReport
+from planner.planfile import MemoryReport, Plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
 from planner.report import choice, groups, memory
@@ -21,17 +21,14 @@ from planner.report.listing import batch_in_words
 from planner.report.numbers import (
     gigabytes,
     percent,
-    plural,
     seconds,
     signed_percent,
     signed_seconds,
     words,
 )
 from planner.report.pieces import (
-    BAD,
     FAINT,
     FAIR,
-    GOOD,
     STRONG,
     VERDICT_STYLES,
     Bar,
@@ -41,6 +38,7 @@ from planner.report.pieces import (
     section,
     table,
 )
+from planner.report.proof import excluded, no_answer, proof
 
 SMALL_FRACTION = 0.005
 """Time terms below this share of the step are drawn together as 'other'."""
@@ -53,12 +51,12 @@ def plan_report(plan: Plan) -> RenderableType:
     """The whole report of a plan, of an evaluated layout, or of why there is none."""
     scenario = scenario_from_document(plan.inputs, "plan")
     if plan.layout is None:
-        parts = [_head(scenario), *_no_answer(plan)]
+        parts = [_head(scenario), *no_answer(plan)]
     else:
         parts = [
             _head(scenario),
             _answer(plan, scenario),
-            _proof(plan, scenario.search.robust),
+            proof(plan, scenario.search.robust),
             choice.chosen(plan),
             groups.places(plan, scenario),
             _time(plan),
@@ -66,7 +64,7 @@ def plan_report(plan: Plan) -> RenderableType:
             groups.traffic(plan),
             groups.swaps(plan),
             _runners_up(plan),
-            _excluded(plan.search),
+            excluded(plan.search),
         ]
     return Group(*(part for part in (*parts, _warnings(plan.warnings)) if part is not None))
 
@@ -194,61 +192,6 @@ def _duration(days: float) -> str:
     return f"{days:,.1f} days" if days >= 2 else f"{24 * days:,.1f} hours"
 
 
-# ---------------------------------------------------------------- proof
-
-
-def _proof(plan: Plan, robust: bool) -> RenderableType | None:
-    if plan.search is None or plan.objective_seconds is None:
-        return None
-    shown_seconds = plan.step_seconds_high if robust else plan.step_seconds
-    if plan.status == "optimal":
-        text = Text("optimal", f"bold {GOOD}")
-        ends = "has an upper end" if robust else "is"
-        text.append(
-            f": {choice.compared(plan)}, however placed, {ends} below "
-            f"{seconds(plan.objective_seconds, 4)}",
-            "not bold default",
-        )
-    else:
-        text = Text("not finished", f"bold {FAIR}")
-        gap = "" if plan.gap_fraction is None else f", a gap of {percent(plan.gap_fraction, 2)}"
-        bound = "" if plan.bound_seconds is None else f"; at least {seconds(plan.bound_seconds, 4)}"
-        text.append(
-            f": best so far {seconds(plan.objective_seconds, 4)}{bound}{gap}", "not bold default"
-        )
-    shown = None
-    if shown_seconds is not None and shown_seconds > plan.objective_seconds * (1 + 1e-9):
-        over = shown_seconds / plan.objective_seconds - 1
-        shown = (
-            f"shown is a tie, {percent(over, 2)} above it, for its rank order or its lesser "
-            "traffic on slow tiers"
-        )
-    search = plan.search
-    counts = (
-        f"{plural(search.shapes, 'layout')} considered",
-        f"{search.opened:,} opened",
-        f"{plural(search.placements, 'placement')} costed",
-        f"{seconds(search.seconds)} ({seconds(search.cpu_seconds)} of CPU)",
-    )
-    return facts([("Proof ", text), ("", shown), ("", Phrases(counts, FAINT))])
-
-
-def _excluded(search: SearchReport | None) -> RenderableType | None:
-    if search is None or not search.excluded:
-        return None
-    rows = [
-        (f"{count:,}", rule, Text(search.rule_texts.get(rule, ""), FAINT))
-        for rule, count in sorted(search.excluded.items(), key=lambda item: -item[1])
-        if count
-    ]
-    if not rows:
-        return None
-    return section(
-        "Layouts left out, by the first rule each breaks",
-        table([("", "r"), ("", "l"), ("", "w")], rows),
-    )
-
-
 # ---------------------------------------------------------------- time and memory
 
 
@@ -344,58 +287,3 @@ def _warnings(warnings: Sequence[str]) -> RenderableType | None:
 
 
 # ---------------------------------------------------------------- no answer
-
-
-def _no_answer(plan: Plan) -> list[RenderableType | None]:
-    if plan.status == "unknown":
-        first = Text("Nothing found within the time limit; that says nothing about what exists.")
-        first.stylize(f"bold {FAIR}")
-        return [first, _excluded(plan.search)]
-    if choice.is_late(plan):
-        return [Text("No count keeps the deadline.", f"bold {BAD}"), choice.chosen(plan)]
-    return [
-        Text("No layout fits.", f"bold {BAD}"),
-        _nearest_miss(plan.nearest_miss),
-        _reasons(plan.reasons),
-        _relaxations(plan.relaxations),
-        _excluded(plan.search),
-    ]
-
-
-def _nearest_miss(miss: Mapping[str, Any] | None) -> RenderableType | None:
-    if miss is None:
-        return Text("No layout keeps the rules and the restrictions of `search:`.")
-    degrees, pieces = layout_in_words(miss["layout"])
-    stage = "a middle stage" if miss["stage"] is None else f"stage {miss['stage']}"
-    over = miss["over_bytes"]
-    how = f"{gigabytes(over)} GB too much" if over > 0 else f"fragile, {gigabytes(-over)} GB free"
-    needs = f"{how} on {stage}, where {miss['term']} takes most"
-    return facts([("Nearest", degrees), ("", Phrases(pieces)), ("Misses by", needs)])
-
-
-def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | None:
-    if not relaxations:
-        return None
-    rows = [
-        (
-            ", ".join(f"{key}={_yaml(value)}" for key, value in item["change"].items()),
-            seconds(item["step_seconds"], 4) if "step_seconds" in item else "",
-            f"{plural(item['layouts_that_fit'], 'layout')}, "
-            f"the least with {gigabytes(item['peak_bytes'])} GB",
-        )
-        for item in relaxations
-    ]
-    columns = [("", "w"), ("best step", "r"), ("what fits", "w")]
-    return section("What would make it fit, with --set, cheapest first", table(columns, rows))
-
-
-def _reasons(reasons: Sequence[Mapping[str, Any]]) -> RenderableType | None:
-    if not reasons:
-        return None
-    rows = [(reason["id"], printable(reason["text"])) for reason in reasons]
-    title = "Why: all of this together; without any one of it a layout is left"
-    return section(title, table([("", "l"), ("", "w")], rows))
-
-
-def _yaml(value: object) -> str:
-    return "null" if value is None else printable(value)

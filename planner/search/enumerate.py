@@ -381,13 +381,11 @@ class _Growth:
             self._keep(least <= limit, MEMORY_RULE)
 
     def keep_canonical_zero(self) -> None:
-        """Where nothing is sharded all stages are the same layout: keep the first."""
-        first = min(self.ctx.software.zero_stages)
+        """Where nothing is sharded all stages are the same layout: keep the first one asked for."""
+        stages, wanted = self.ctx.software.zero_stages, allowed(self.search, "zero_stage")
+        asked = [stage for stage in stages if wanted is None or stage in wanted]
         alone = self.table.cp * self.table.dp_shard == 1
-        redundant = alone & (self.table.zero_stage != first)
-        wanted = allowed(self.search, "zero_stage")
-        if wanted is None or first in wanted:
-            self.table = self.table.take(~redundant)
+        self.table = self.table.take(~alone | (self.table.zero_stage == min(asked, default=0)))
 
     def finish(self) -> None:
         """Apply what is left."""

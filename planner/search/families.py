@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,56 @@ class Pool:
         self.lower = np.append(self.lower[: self.taken], more.lower)
 
 
+class _StoppedError(Exception):
+    """The search is to stop, and has something to show."""
+
+
+class _Watched:
+    """A search in parts: its best so far, its watch and its time limit."""
+
+    def __init__(self, watch: Watch, time_limit_seconds: float | None) -> None:
+        self.watch = watch
+        self.deadline = np.inf if time_limit_seconds is None else time.monotonic()
+        self.deadline += time_limit_seconds or 0.0
+        self.limited = time_limit_seconds is not None
+        self.result: SearchResult | None = None
+        self.layouts = 0
+        self.rest = 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the time limit."""
+        return max(0.0, self.deadline - time.monotonic()) if self.limited else None
+
+    def poll(self) -> None:
+        """Tell the watch how far the search is; stop it if that is wished and there is an answer,
+        otherwise once there is one."""
+        found = self.result
+        best = np.inf if found is None else found.objective_seconds or np.inf
+        spent = 0 if found is None else found.counts.placements
+        stops = self.watch(Progress(self.layouts, 0, spent, best, min(best, self.rest)))
+        if (stops or time.monotonic() >= self.deadline) and best < np.inf:
+            raise _StoppedError
+
+    def told(self, progress: Progress, /) -> bool:
+        """The watch, told of bounds that hold for what is not written out yet too."""
+        bound = min(progress.bound_seconds, self.rest)
+        return self.watch(replace(progress, bound_seconds=bound))
+
+    def by_parts(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
+        """`formula` of a table, one value a row, in parts between which the watch is told."""
+        starts = range(0, len(table), PART_ROWS) or [0]
+        parts = []
+        for start in starts:
+            self.poll()
+            parts.append(formula(table.take(slice(start, start + PART_ROWS))))
+        return np.concatenate(parts)
+
+
+PART_ROWS = 1 << 18
+"""Rows whose bounds or memory are computed before the watch is told again."""
+
+
 def search_families(
     ctx: CostContext,
     asked: Search,
@@ -119,42 +170,50 @@ def search_families(
 
     Out of time, or stopped by its watch, the best so far.
     """
-    started = time.monotonic()
+    known = _Watched(watch, time_limit_seconds)
     table, excluded = families(ctx, asked)
-    whole = Pool(table, family_bounds(ctx, asked, table))
+    whole = Pool(table, known.by_parts(table, lambda part: family_bounds(ctx, asked, part)))
     split = Pool(table.take(slice(0)), np.zeros(0))
     legal = table.take(slice(0))
     threshold, size = np.inf, FIRST_KINDS
-    result: SearchResult | None = None
     problem = LayoutProblem(ctx, legal)
     while whole.left or split.left:
-        # families first: one that is left may hold a better kind than those that are split
-        of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
-        excluded += more
-        split.add(of_kinds, kind_bounds(ctx, asked, of_kinds))
-        written, more = members(ctx, asked, split.take(size, threshold))
-        excluded += more
-        legal = legal.joined(written)
-        fitting = written.take(accepted(ctx, asked, written))
-        excluded[MEMORY_RULE] += len(written) - len(fitting)
-        near = kind_bounds(ctx, asked, fitting) <= threshold
+        known.rest = min(whole.rest, split.rest)
+        try:
+            # families first: one that is left may hold a better kind than those that are split
+            of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
+            excluded += more
+            lower = known.by_parts(of_kinds, lambda part: kind_bounds(ctx, asked, part))
+            split.add(of_kinds, lower)
+            written, more = members(ctx, asked, split.take(size, threshold))
+            excluded += more
+            legal = legal.joined(written)
+            known.layouts = len(legal)
+            fits = known.by_parts(written, lambda part: accepted(ctx, asked, part))
+            fitting = written.take(fits)
+            excluded[MEMORY_RULE] += len(written) - len(fitting)
+            lower = known.by_parts(fitting, lambda part: kind_bounds(ctx, asked, part))
+        except _StoppedError:
+            assert known.result is not None
+            bound = _least(known.result.bound_seconds, known.rest)
+            stopped = replace(known.result, status="feasible", bound_seconds=bound)
+            return Answer(problem, legal, stopped, excluded)
+        near = lower <= threshold
         excluded[BOUND_RULE] += int(np.count_nonzero(~near))
         fitting = fitting.take(near)
         problem = LayoutProblem(ctx, problem.table.joined(fitting))
-        left = None
-        if time_limit_seconds is not None:
-            left = max(0.0, time_limit_seconds - (time.monotonic() - started))
-        before = result
-        result = search_table(problem, asked, top_k, left, _within(watch, whole, split))
+        before, known.rest = known.result, min(whole.rest, split.rest)
+        result = search_table(problem, asked, top_k, known.seconds_left, known.told)
+        known.result = result
         if result is not None and result.status not in ("optimal", "infeasible"):
-            result = _better(before, result)
+            known.result = _better(before, result)
             break  # out of time, or stopped
         if result is not None and result.status == "optimal":
             threshold = result.threshold_seconds
         if min(whole.rest, split.rest) > threshold:
             break
         size = size * GROWTH if threshold == np.inf else len(table) * MOST_KINDS
-    rest = min(whole.rest, split.rest)
+    rest, result = min(whole.rest, split.rest), known.result
     if result is not None and rest < np.inf:
         excluded[BOUND_RULE] += whole.left + split.left
         result = replace(result, bound_seconds=_least(result.bound_seconds, rest))
@@ -203,16 +262,6 @@ def _least_over_overlaps(
     if factor is not None:
         lower = lower * factor
     return np.asarray(lower * (1.0 - BOUND_SLACK))
-
-
-def _within(watch: Watch, whole: Pool, split: Pool) -> Watch:
-    """The watch, told of bounds that hold for what is not written out yet too."""
-
-    def told(progress: Progress, /) -> bool:
-        bound = min(progress.bound_seconds, whole.rest, split.rest)
-        return watch(replace(progress, bound_seconds=bound))
-
-    return told
 
 
 def _better(before: SearchResult | None, stopped: SearchResult) -> SearchResult:

@@ -161,7 +161,7 @@ def _seed(
         allowed = ~np.any([np.zeros(len(shapes), dtype=bool), *outside.values()], axis=0)
         seen.cost(shapes[allowed], rows[allowed])
         start, size = start + size, min(2 * size, _MAX_SHAPES)
-        if stops(lower[order[min(start, len(order) - 1)]].item(), 0):
+        if stops(lower[order[0]].item(), 0):
             break
     return [int(shape) for shape in order[:start]]
 
@@ -190,7 +190,9 @@ def _open(
     num_rows, target = 0, _FIRST_ROWS
     for shape in order.tolist():
         bound = lower[shape].item()
-        if not seen.needs(bound) or stops(bound, len(opened)):
+        # those that wait to be costed may hold less than the next one can
+        least = lower[waiting[0][0]].item() if waiting else bound
+        if not seen.needs(bound) or stops(least, len(opened)):
             break
         for block in blocks(problem, shape, constraints):
             if num_rows + len(block) > MAX_BLOCK_ROWS:

@@ -150,7 +150,8 @@ def test_an_inversion_is_told() -> None:
     said = "lives further in than {}, against their intensities:"
     assert f"pp {said.format('shard')} the other order costs nothing." in text
     assert f"shard {said.format('tp')} the other order costs +1.50 s." in text
-    assert f"a {said.format('b')} no exchange of the two exists." in text
+    together = "they move together or share their tiers, so there is nothing to exchange."
+    assert f"a {said.format('b')} {together}" in text
 
 
 def test_actions_stand_under_their_labels_in_order_with_gains() -> None:

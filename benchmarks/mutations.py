@@ -1,0 +1,239 @@
+"""Break a bound or a constraint of the search on purpose: the tests that must notice, do they?
+
+Each mutation is one change of the source, made in a copy of the checkout, where the named tests run
+until one fails. A mutation that none notices survives, and the program ends with 1.
+
+python benchmarks/mutations.py [--only NAME] [--list]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = (".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one place of a source file under planner/, and the tests that must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+OPTIMUM = ("tests/search/test_optimize.py",)
+PROBLEM = ("tests/search/test_problem.py",)
+ASSIGN = ("tests/search/test_assign.py",)
+FAMILIES = ("tests/search/test_families.py",)
+ENUMERATE = ("tests/search/test_enumerate.py",)
+CERTIFY = ("tests/search/test_certify.py",)
+REASONS = ("tests/search/test_reasons.py",)
+WHY_NOT = ("tests/advise/test_why_not.py",)
+
+MUTATIONS = (
+    Mutation(
+        "bound scaled by 1.01", "search/problem.py",
+        "return np.where(possible, total, np.inf)",
+        "return np.where(possible, 1.01 * total, np.inf)", PROBLEM,
+    ),
+    Mutation(
+        "largest instead of least over a group's splits", "search/bounds.py",
+        "return float(np.min(np.broadcast_to(part, len(options))))",
+        "return float(np.max(np.broadcast_to(part, len(options))))", PROBLEM,
+    ),
+    Mutation(
+        "tighter bound beside the wrong room", "search/problem.py",
+        "inner = (1, width if shares else width // (tp_inside or 1))",
+        "inner = (1, max(1, width // (tp_inside or 1) // 2))", PROBLEM,
+    ),
+    Mutation(
+        "threshold one layout too low", "search/optimize.py",
+        "self.kth = heapq.nsmallest(self._top_k, steps)[-1]",
+        "self.kth = heapq.nsmallest(self._top_k, steps)[max(0, self._top_k - 2)]", OPTIMUM,
+    ),
+    Mutation(
+        "ties are not searched", "search/optimize.py",
+        "return bound < inf and (bound < self.kth or bound <= self.tie_limit)",
+        "return bound < inf and bound < self.least", OPTIMUM,
+    ),
+    Mutation(
+        "placements of a shape left out", "search/placement.py",
+        "yield block\n\n\ndef placements(", "yield block[1:]\n\n\ndef placements(",
+        ("tests/search/test_placement.py",),
+    ),
+    Mutation(
+        "only the fullest fill", "search/rows.py",
+        "for fill in fills(widths, prod(degrees)):\n        yield from",
+        "for fill in fills(widths, prod(degrees))[:1]:\n        yield from", OPTIMUM,
+    ),
+    Mutation(
+        "tie rule inverted", "search/assign.py",
+        "            ~candidates.framework,\n", "            candidates.framework,\n", OPTIMUM,
+    ),
+    Mutation(
+        "coefficients rounded up", "search/assign.py",
+        "units = np.floor(excess / span * 2.0**bits)",
+        "units = np.ceil(excess / span * 2.0**bits)", ASSIGN,
+    ),
+    Mutation(
+        "the least row dropped from a long list", "search/assign.py",
+        "return np.union1d(best, [least])", "return best[best != least]", ASSIGN,
+    ),
+    Mutation(
+        "forbidden rows are allowed", "search/assign.py",
+        "allowed &= ~rows", "allowed &= True", ASSIGN,
+    ),
+    Mutation(
+        "side constraints do not filter placements", "search/rows.py",
+        "yield block[~np.any(list(outside.values()), axis=0)] if outside else block",
+        "yield block", OPTIMUM,
+    ),
+    Mutation(
+        "a rule dropped", "search/rules.py",
+        '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp',
+        '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) >= 1) | divides(2 * x.cp',
+        ("tests/search/test_rules.py",),
+    ),
+    Mutation(
+        "restrictions of search: ignored", "search/enumerate.py",
+        "self._keep(np.isin(values, wanted), SEARCH_RULE)",
+        "self._keep(np.isin(values, values), SEARCH_RULE)", ENUMERATE,
+    ),
+    Mutation(
+        "memory filter off", "search/room.py",
+        "allowed = peak <= memory.limit_bytes(ctx, search.memory)",
+        "allowed = peak <= np.inf", PROBLEM,
+    ),
+    Mutation(
+        "families bounded without free context traffic", "search/families.py",
+        "lower[cut] = any_kind_bounds(ctx, part.take(cut))",
+        "lower[cut] = 1.2 * any_kind_bounds(ctx, part.take(cut))", FAMILIES,
+    ),
+    Mutation(
+        "families dropped at the threshold", "search/families.py",
+        "near = int(np.searchsorted(self.lower[self.taken :], within, side=\"right\"))",
+        "near = int(np.searchsorted(self.lower[self.taken :], 0.8 * within, side=\"right\"))",
+        FAMILIES,
+    ),
+    Mutation(
+        "a robust bound without its factor", "search/families.py",
+        "lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]",
+        "lower = lower * 2.0 * bars.step_ends(bars.shipped(), ctx, table)[1]", FAMILIES,
+    ),
+    Mutation(
+        "certificate takes any bound", "search/certify.py",
+        'if result.status == "optimal" and least_open * slack < result.threshold_seconds:',
+        'if result.status == "none" and least_open * slack < result.threshold_seconds:', CERTIFY,
+    ),
+    Mutation(
+        "told bounds forget what waits", "search/optimize.py",
+        "least = lower[waiting[0][0]].item() if waiting else bound",
+        "least = seen.least", ("tests/search/test_watch.py",),
+    ),
+    Mutation(
+        "copies by ZeRO stage are kept", "search/enumerate.py",
+        "self.table.take(~alone | (self.table.zero_stage == min(asked, default=0)))",
+        "self.table.take(~alone | (self.table.zero_stage >= 0))",
+        ("tests/search/test_distinct.py",),
+    ),
+    Mutation(
+        "a hitting set that is not smallest", "search/hitting.py",
+        "for member in sorted(left[0], key=rank.__getitem__):",
+        "for member in sorted(left[0], key=rank.__getitem__)[:1]:",
+        ("tests/search/test_hitting.py",),
+    ),
+    Mutation(
+        "reasons keep what is not needed", "search/reasons.py",
+        "if not feasible(scenario, others):", "if feasible(scenario, ()) and False:", REASONS,
+    ),
+    Mutation(
+        "why-not completes without its keys", "search/restrictions.py",
+        "return search.replace(**{key: (value,) for key, value in chosen.items()})",
+        "return search", WHY_NOT,
+    ),
+    Mutation(
+        "nearest values need not be legal", "search/forbidden.py",
+        "        if len(table):\n            return True\n    return False",
+        "        return True\n    return True", WHY_NOT,
+    ),
+)  # fmt: skip
+
+
+def mutated(mutation: Mutation, text: str) -> str:
+    """The file's text with the change made; the place must be there exactly once."""
+    if text.count(mutation.old) != 1:
+        raise ValueError(f"{mutation.name}: its place is {text.count(mutation.old)} times there")
+    return text.replace(mutation.old, mutation.new)
+
+
+@contextmanager
+def checkout() -> Iterator[Path]:
+    """A copy of the checkout that may be broken."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "checkout"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        yield copy
+
+
+def fails(copy: Path, tests: tuple[str, ...]) -> bool:
+    """Whether one of the tests fails in the copy."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
+    return done.returncode == 1
+
+
+def survives(copy: Path, mutation: Mutation) -> bool:
+    """Whether no test notices the change; the copy is as before afterwards."""
+    path = copy / "planner" / mutation.file
+    whole = path.read_text("utf-8")
+    path.write_text(mutated(mutation, whole), "utf-8")
+    try:
+        return not fails(copy, mutation.tests)
+    finally:
+        path.write_text(whole, "utf-8")
+
+
+def main() -> int:
+    """Print each mutation, whether it was noticed and how long that took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", metavar="NAME", help="mutations whose name holds this")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    chosen = [m for m in MUTATIONS if options.only is None or options.only in m.name]
+    if options.list:
+        print("\n".join(f"{m.file:24} {m.name}" for m in chosen))
+        return 0
+    left = []
+    with checkout() as copy:
+        for mutation in chosen:
+            started = time.monotonic()
+            alive = survives(copy, mutation)
+            left += [mutation.name] if alive else []
+            spent = time.monotonic() - started
+            word = "SURVIVES" if alive else "noticed"
+            print(f"{word:9} {spent:6.1f} s  {mutation.file:24} {mutation.name}", flush=True)
+    print(f"{len(chosen) - len(left)} of {len(chosen)} mutations noticed")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""How far a search is, on stderr, and Ctrl-C that ends it with the best so far.
+
+Nothing is said in the first second. On a terminal one line changes in place; elsewhere a line is
+written after 1, 2, 4, 8 … seconds. The first Ctrl-C asks the search to stop: what it has is shown
+with its gap. The second ends the program at once, as does one while nothing is searched.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from planner.search.protocol import Progress
+
+QUIET_SECONDS = 1.0
+REFRESH_SECONDS = 0.2
+
+
+def told(progress: Progress) -> str:
+    """'1,234 layouts, 56 opened, 7,890 placements; best 7.05 s, gap 1.2 %'."""
+    from math import inf
+
+    from planner.report.numbers import percent, seconds
+
+    text = (
+        f"{progress.layouts:,} layouts, {progress.opened:,} opened, "
+        f"{progress.placements:,} placements"
+    )
+    if progress.best_seconds == inf:
+        return f"{text}; none fits yet"
+    gap = percent(progress.gap_fraction, 2)
+    return f"{text}; best {seconds(progress.best_seconds, 4)}, gap {gap}"
+
+
+class Follower:
+    """The watch of a search: shows its progress, and stops it once interrupted.
+
+    Used as a context: inside, the first SIGINT is taken as the wish to stop.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._started = time.monotonic()
+        self._next = self._started + QUIET_SECONDS
+        self._pause = QUIET_SECONDS
+        self._status: Any = None
+        self._before: Any = None
+
+    def __enter__(self) -> Follower:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore()
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def __call__(self, progress: Progress, /) -> bool:
+        """Show how far the search is, if it is time; whether it shall stop."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._show(told(progress))
+            self._next = now + (REFRESH_SECONDS if self._status is not None else self._pause)
+            self._pause *= 2
+        return self.interrupted
+
+    def _show(self, text: str) -> None:
+        if not sys.stderr.isatty():
+            click.echo(f"planner: searching: {text}", err=True)
+            return
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True, highlight=False).status(text)
+            self._status.start()
+        self._status.update(text)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        self._restore()
+        click.echo(
+            "planner: stopping with the best so far; interrupt again to end at once", err=True
+        )
+
+    def _restore(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
