@@ -69,6 +69,7 @@ from planner.problem.scenario import (
 )
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
+from planner.reporting import Report, report
 from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
@@ -278,6 +279,7 @@ __all__ = [
     "OwnCalibration",
     "Plan",
     "Progress",
+    "Report",
     "Roofline",
     "RunsCalibration",
     "Scenario",
@@ -309,6 +311,7 @@ __all__ = [
     "profile_yaml",
     "read_plan",
     "read_sweep",
+    "report",
     "roofline",
     "run_sweep",
     "scaling_curve",

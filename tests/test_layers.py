@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("choosing",),
     ("planning",),
     ("advise", "sweep", "measuring", "tuning"),
+    ("reporting",),
     ("api",),
     ("cli",),
 )
@@ -125,7 +126,7 @@ LIGHT = {"click"}
 
 LIGHT_OURS = {"errors", "cli"}
 
-SLOW = ("ortools", "pint", "matplotlib", "pandas", "pyarrow", "ruamel")
+SLOW = ("ortools", "pint", "matplotlib", "pandas", "pyarrow", "ruamel", "jinja2")
 """Libraries that take 0.1 s and more to load: only inside functions, in every module."""
 
 

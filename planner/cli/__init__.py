@@ -7,12 +7,14 @@ from planner.cli.explain import explain as explain_command
 from planner.cli.import_model import import_model
 from planner.cli.imports import import_
 from planner.cli.kernels import calibrate_kernels, validate_kernels
+from planner.cli.report import report as report_command
 from planner.cli.roofline import roofline as roofline_command
 from planner.cli.runs import calibrate_errors, calibrate_runs, validate_runs
 from planner.cli.sweep import sweep as sweep_command
 
 main.add_command(check_command)
 main.add_command(explain_command)
+main.add_command(report_command)
 main.add_command(roofline_command)
 main.add_command(import_)
 import_.add_command(import_model)

@@ -7,11 +7,13 @@ of the printed page. matplotlib loads inside the functions and draws without a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from planner.errors import InputError, PlannerError, nearest_of
+from planner.report.labels import wrapped
 from planner.report.pieces import printable
 from planner.roofs import Roofline
 
@@ -25,6 +27,7 @@ FORMATS = ("svg", "png", "pdf")
 BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE = (
     "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00",
 )  # fmt: skip
+SKY, YELLOW = "#56B4E9", "#F0E442"
 GREY, PALE = "#444444", "#DDDDDD"
 
 STYLES: tuple[tuple[str, Any], ...] = (
@@ -35,6 +38,12 @@ STYLES: tuple[tuple[str, Any], ...] = (
 
 LABEL, SMALL = 8.5, 7.5
 """Points of labels, on the printed page."""
+
+TITLE, BOLD = 10, 1.13
+"""Points of titles; width of bold letters over that of others."""
+
+SHORT = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k"))
+"""From what number on, divided by what, a tick has which letter."""
 
 DOTS, DENSE_DOTS = (0, (1, 3)), (0, (1, 1.5))
 
@@ -66,20 +75,25 @@ def save(figure: Figure, path: str | Path) -> None:
         InputError: a kind that cannot be written, or a place that cannot.
     """
     check_format(path)
-    from matplotlib import rc_context
-
     file = Path(path)
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    kind = file.suffix.lower().removeprefix(".")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with rc_context({"svg.hashsalt": "planner", "pdf.fonttype": 42}):
-            figure.savefig(file, format=kind, dpi=200, metadata=undated.get(kind))
+        with file.open("wb") as opened:
+            save_to(figure, opened, file.suffix.lower().removeprefix("."))
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", path=str(path), key="--out",
             allowed="a file in a folder that can be made and written to",
         ) from None  # fmt: skip
+
+
+def save_to(figure: Figure, file: IO[bytes], kind: str) -> None:
+    """Write a figure of a kind; the same picture gives the same bytes."""
+    from matplotlib import rc_context
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": "planner", "pdf.fonttype": 42}):
+        figure.savefig(file, format=kind, dpi=200, metadata=undated.get(kind))
 
 
 def figure_of(width: float, height: float) -> Figure:
@@ -109,8 +123,12 @@ def axes_of(ax: Axes | None, width: float, height: float) -> Axes:
     return ax
 
 
-def title(ax: Axes, text: str) -> None:
-    ax.set_title(text, loc="left", fontsize=10, fontweight="bold")
+def title(ax: Axes, text: str, x: float = 0.0) -> None:
+    """The finding over the axes, from `x` of their width on, on as many lines as it needs."""
+    page_inches, axes_inches = page_of(ax).get_size_inches()[0], inches(ax)[0]
+    room = page_inches - ax.get_position().x0 * page_inches - x * axes_inches - 0.05
+    lines = wrapped(text, room, TITLE * BOLD)
+    ax.set_title(lines, loc="left", fontsize=TITLE, fontweight="bold", x=x)
 
 
 def page_of(ax: Axes) -> Figure:
@@ -143,9 +161,32 @@ def said(name: str) -> str:
     return printable(name).replace("$", r"\$")
 
 
+def apart(values: Sequence[float], ax: Axes, inches_apart: float = 0.45) -> list[float]:
+    """The values, rising, that have room for their names along a logarithmic x axis."""
+    left, right = ax.get_xlim()
+    across, kept = inches(ax)[0] / log10(right / left), list(values[:1])
+    for value in values[1:]:
+        if across * log10(value / kept[-1]) >= inches_apart:
+            kept.append(value)
+    return kept
+
+
 def plain(value: float, _: object = None) -> str:
     """A power of ten as a tick says it: 0.1, 1,000, 10⁶."""
     return f"{value:,g}" if 1e-3 < value < 1e5 else f"$10^{{{round(log10(value))}}}$"
+
+
+def said_lines(text: str) -> str:
+    """The same of text whose lines are wanted."""
+    return "\n".join(said(line) for line in text.split("\n"))
+
+
+def short(value: float, _: object = None) -> str:
+    """A tick of a large number: 20,000, 500k, 1.5M."""
+    for least, factor, letter in SHORT:
+        if value >= least:
+            return f"{value / factor:,g}{letter}"
+    return f"{value:,g}"
 
 
 def halo() -> list[Any]:
@@ -153,6 +194,23 @@ def halo() -> list[Any]:
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2.5, foreground="white")]
+
+
+def ink(colour: Any) -> str:
+    """Black or white, whichever reads better on a colour (relative luminance of WCAG 2)."""
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if luminance > 0.179 else "white"
+
+
+def tint(colour: str, share: float) -> tuple[float, float, float]:
+    """A colour mixed with white: share 1 is the colour itself."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (1 - share * (1 - c) for c in to_rgb(colour))
+    return red, green, blue
 
 
 def styles_of(roofline: Roofline) -> list[tuple[str, Any]]:

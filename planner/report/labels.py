@@ -10,7 +10,23 @@ GLYPH_WIDTH = 0.58
 
 def text_inches(text: str, points: float) -> float:
     """Width of the longest line of a text, in inches."""
-    return max(len(line) for line in text.splitlines()) * GLYPH_WIDTH * points / 72
+    return max((len(line) for line in text.splitlines()), default=0) * GLYPH_WIDTH * points / 72
+
+
+def wrapped(text: str, width: float, points: float) -> str:
+    """Text broken between words so that no line is wider than `width` inches, if that can be."""
+    lines = []
+    for line in text.split("\n"):
+        current = ""
+        for word in line.split(" "):
+            longer = f"{current} {word}" if current else word
+            if current and text_inches(longer, points) > width:
+                lines.append(current)
+                current = word
+            else:
+                current = longer
+        lines.append(current)
+    return "\n".join(lines)
 
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:

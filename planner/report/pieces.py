@@ -94,10 +94,19 @@ class Phrases:
         return Measurement(min(max(widths), most), min(whole, most))
 
 
-def section(title: str, *body: RenderableType | None) -> RenderableType:
-    """A blank line, a heading, and the body two columns in."""
-    shown = [part for part in body if part is not None]
-    return Group(Text(""), Text(title, STRONG), *(Padding(part, (0, 0, 0, 2)) for part in shown))
+class Section(Group):
+    """A blank line, a heading, and the body two columns in; a web page reads title and body."""
+
+    def __init__(self, title: str, *body: RenderableType) -> None:
+        self.title = title
+        self.body = body
+        indented = (Padding(part, (0, 0, 0, 2)) for part in body)
+        super().__init__(Text(""), Text(title, STRONG), *indented)
+
+
+def section(title: str, *body: RenderableType | None) -> Section:
+    """A heading over those parts of the body that there are."""
+    return Section(title, *(part for part in body if part is not None))
 
 
 def facts(rows: Iterable[tuple[str, RenderableType | str | None]]) -> Table:

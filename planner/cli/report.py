@@ -1,0 +1,68 @@
+"""`planner report`: a plan or a sweep as a web page, and its pictures as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.cli import options
+
+KINDS = ("png", "svg", "pdf")
+
+
+@click.command()
+@click.argument("path", metavar="PLAN|DIR")
+@click.option("--out", required=True, metavar="FILE.html", help="Write the page here.")
+@click.option("--pictures", metavar="DIR", type=click.Path(file_okay=False),
+              help="Save the pictures here too.")  # fmt: skip
+@click.option("--format", "kind", type=options.Choice(KINDS), default="png", show_default=True,
+              metavar="KIND", help="What the saved pictures are: png, svg or pdf.")  # fmt: skip
+@click.option("--point", type=click.IntRange(min=0), metavar="N",
+              help="Of a sweep's folder, the whole plan of this point.")  # fmt: skip
+def report(path: str, out: str, pictures: str | None, kind: str, point: int | None) -> None:
+    """Write one web page that needs no network, with pictures and sortable tables.
+
+    DIR is the folder of a plan or of a sweep.
+    """
+    from planner import api
+    from planner.cli.output import write
+    from planner.errors import InputError
+
+    file = Path(out)
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise InputError(
+            "the page is HTML", path=out, key="--out", value=out,
+            allowed="a file name that ends in .html",
+        )  # fmt: skip
+    page = api.report(_subject(path, point), Path(path).resolve().name)
+    write(str(file.parent), {file.name: page.html})
+    if pictures is None:
+        return
+    from planner.report import drawing
+
+    if not page.pictures:
+        drawing.check_format(f"none.{kind}")  # says what is missing, if that is why
+        click.echo("no pictures: there is no plan to draw", err=True)
+    for picture in page.pictures:
+        saved = Path(pictures) / f"{picture.name}.{kind}"
+        drawing.save(drawing.page_of(picture.axes), saved)
+        click.echo(f"wrote {saved}", err=True)
+
+
+def _subject(path: str, point: int | None) -> Any:
+    """The plan or the sweep that a path holds."""
+    from planner import api
+    from planner.errors import InputError
+    from planner.reporting import is_sweep, point_of
+
+    if is_sweep(path):
+        sweep = api.read_sweep(path)
+        return sweep if point is None else point_of(sweep, point)
+    if point is not None:
+        raise InputError(
+            "only a sweep has points", path=path, key="--point", value=point,
+            allowed="the folder of a sweep",
+        )  # fmt: skip
+    return api.read_plan(path)
