@@ -28,10 +28,10 @@ def _visible(sign: str) -> str:
     return sign if sign.isprintable() else sign.encode("unicode_escape", "replace").decode()
 
 
-def shortened(text: str) -> str:
-    """Return `text`, its middle left out where it is longer than LONGEST."""
-    half = LONGEST // 2
-    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Return `text`, its middle left out where it is longer than so many characters."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
 def nearest_of(word: str, choices: Iterable[str]) -> str | None:
@@ -81,7 +81,7 @@ class InputError(PlannerError, ValueError):
         parts = (place, shortened(self.key or ""), shortened(self.message))
         text = ": ".join(part for part in parts if part)
         if self.allowed:
-            text += f"; allowed: {self.allowed}"
+            text += f"; allowed: {shortened(self.allowed, 5 * LONGEST)}"
         if self.nearest:
             choices = " or ".join(f"'{shortened(c)}'" for c in self.nearest.split(" or "))
             text += f"; did you mean {choices}?"

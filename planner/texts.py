@@ -106,7 +106,7 @@ def _constant(text: str) -> float:
 
 def _refuse_infinite(value: Any, key: str | None = None) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{value} is not a finite number", key=key)
+        raise InputError(f"{json.dumps(value)} is not a finite number", key=key)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from planner.documents import Node, show
 from planner.errors import InputError, one_paragraph
-from planner.files import from_tree, text_of_file
+from planner.files import from_tree, is_folder, text_of_file
 from planner.huggingface.config import Remark
 from planner.huggingface.convert import Converted, convert, is_config, refuse_non_config
 from planner.ingest.imported import ImportedModel, Stated, read_count, with_published
@@ -68,7 +68,7 @@ def import_model(
 
 def _file(path: Path) -> Path:
     """A file; of a folder its `config.json`."""
-    return path / "config.json" if path.is_dir() else path
+    return path / "config.json" if is_folder(path) else path
 
 
 def _tree(path: Path) -> Node | None:

@@ -26,6 +26,7 @@ from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.topology import Fabric, Topology
 from planner.search.given import given_layout, parse_layout
+from planner.sweep.points import read_points
 from planner.targets import Target
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -98,6 +99,7 @@ READERS = (
     _value("inventory", "topology", Inventory, SAMPLES / "inventory.yaml"),
     Reader("plan", api.read_plan, [SAMPLES / "plan.json"], api.Plan.to_document,
            api.Plan.from_document, aside=("planner_version",)),
+    Reader("sweep", read_points, [SAMPLES / "sweep.yaml"]),
     Reader("config.json", api.import_model, sorted((DATA / "huggingface").iterdir())),
     Reader("runs", read_runs, [SAMPLES / "runs.jsonl"]),
     Reader("sweeps", lambda path: read_sweeps([path]),
