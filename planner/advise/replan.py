@@ -22,12 +22,12 @@ class Planner:
     say: Say | None = None
     made: int = 0
 
-    def best(self, scenario: Scenario, text: str) -> Plan:
-        """The best plan of a scenario."""
+    def best(self, scenario: Scenario, text: str, reasons: bool = False) -> Plan:
+        """The best plan of a scenario; where nothing fits, with reasons if they are asked for."""
         if self.say is not None:
             self.say(text)
         self.made += 1
-        return plan(scenario, 1)
+        return plan(scenario, 1, reasons=reasons)
 
 
 def changed(scenario: Scenario, keys: Mapping[str, Any]) -> Scenario:

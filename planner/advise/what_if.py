@@ -41,7 +41,7 @@ def what_if(
     """
     cpu = time.process_time()
     planner = Planner(say)
-    base = planner.best(scenario, "the scenario")
+    base = planner.best(scenario, "the scenario", reasons=True)
     if base.layout is None:
         return WhatIf(base)
     scenario = chosen_scenario(scenario, base)

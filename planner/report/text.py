@@ -15,9 +15,8 @@ from rich.text import Text
 from planner.planfile import MemoryReport, Plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
-from planner.report import choice, groups, memory
+from planner.report import choice, groups, listing, memory
 from planner.report.layouts import layout_in_words, layout_label, layout_labels
-from planner.report.listing import batch_in_words
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -87,7 +86,7 @@ def _head(scenario: Scenario) -> RenderableType:
         Phrases(
             (
                 size,
-                f"{batch_in_words(training)} × {training.sequence_length:,} tokens a step",
+                f"{listing.batch_in_words(training)} × {training.sequence_length:,} tokens a step",
                 *_documents(training),
                 training.precision,
                 printable(scenario.software.name),
