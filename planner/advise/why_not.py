@@ -100,7 +100,7 @@ def _completed(
         return found if found.layout is not None else None
     best: Plan | None = None
     started = time.perf_counter(), time.process_time()
-    for table in completions(ctx, scenario.search, values):
+    for table in completions(ctx, scenario.search, values, prune=True):
         problem = LayoutProblem(ctx, table.take(accepted(ctx, asked, table)))
         result = search_table(problem, asked, 1, None, watch)
         if result is None or result.best is None:
@@ -138,7 +138,7 @@ def _impossible(
     search = scenario.search
     asked = fixed(search, ctx.software, values)
     misses = []
-    for table in completions(ctx, search, values):
+    for table in completions(ctx, search, values, prune=False):
         if len(table) and accepted(ctx, asked, table).any():
             rule = _rule(ctx, scenario, values, PLACEMENT_RULE)
             return WhyNot(best, values, "illegal", rules=(rule,))
