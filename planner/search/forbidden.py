@@ -83,6 +83,8 @@ def _without(ctx: CostContext, asked: Search, given: Mapping[str, Any], prune: b
     """Layouts to set keys of that no search crosses, before the rules are judged with them."""
     if "recompute" in given:
         asked = asked.replace(recompute=ctx.software.recompute[:1])
+    if "overlap" in given:
+        asked = asked.replace(overlap=None)
     if "stage_layers" in given:  # rules and memory are of the split
         with suppress(TooManyRowsError):
             return layouts(ctx, asked, prune=False, ruled=False)[0]
