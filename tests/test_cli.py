@@ -49,7 +49,7 @@ def planned(monkeypatch):
     """`plan` answers with a fabricated plan; what it was asked is recorded."""
     asked = {}
 
-    def plan(scenario, top_k, time_limit_seconds):
+    def plan(scenario, top_k, time_limit_seconds, watch):
         asked.update(scenario=scenario, top_k=top_k, time_limit=time_limit_seconds)
         return fabricated_plan()
 

@@ -24,6 +24,7 @@ def test_what_is_told() -> None:
         "1,234 layouts, 5 opened, 678 placements; best 7.050 s, gap 0.71 %"
     )
     assert "none fits yet" in progress.told(Progress(1, 0, 0, float("inf"), 0.0))
+    assert progress.told(Progress(0, 0, 0, float("inf"), 0.0)) == "enumerating layouts"
 
 
 def test_a_quick_search_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from planner import files
 from planner.answers import BrokenRule, WhyNot
 from planner.assess import group_losses
+from planner.choosing import is_open, options
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layout import Layout
@@ -47,6 +48,8 @@ def why_not(
 
     best: the scenario's plan, if it is known already.
 
+    Where the scenario leaves its count, precision or batch open, the answer is for the plan's.
+
     Raises:
         InputError: no key, an unknown one, or a value that is none of its values.
         PlannerError: the scenario cannot be costed.
@@ -61,6 +64,9 @@ def why_not(
         )
     if best is None:
         best = plan(scenario, 1, watch=watch)
+    scenario = chosen_scenario(scenario, best)
+    if is_open(scenario):  # nothing was chosen: nothing fits
+        *_, scenario = options(scenario)
     scenario = chosen_scenario(scenario, best)
     ctx = CostContext.of(scenario)
     if best.layout is not None and _matches(ctx, best.layout, values):
@@ -100,7 +106,7 @@ def _completed(
         return found if found.layout is not None else None
     best: Plan | None = None
     started = time.perf_counter(), time.process_time()
-    for table in completions(ctx, scenario.search, values):
+    for table in completions(ctx, scenario.search, values, prune=True):
         problem = LayoutProblem(ctx, table.take(accepted(ctx, asked, table)))
         result = search_table(problem, asked, 1, None, watch)
         if result is None or result.best is None:
@@ -138,7 +144,7 @@ def _impossible(
     search = scenario.search
     asked = fixed(search, ctx.software, values)
     misses = []
-    for table in completions(ctx, search, values):
+    for table in completions(ctx, search, values, prune=False):
         if len(table) and accepted(ctx, asked, table).any():
             rule = _rule(ctx, scenario, values, PLACEMENT_RULE)
             return WhyNot(best, values, "illegal", rules=(rule,))

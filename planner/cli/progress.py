@@ -29,6 +29,8 @@ def told(progress: Progress) -> str:
 
     from planner.report.numbers import percent, seconds
 
+    if not progress.layouts:
+        return "enumerating layouts"
     text = (
         f"{progress.layouts:,} layouts, {progress.opened:,} opened, "
         f"{progress.placements:,} placements"

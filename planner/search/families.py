@@ -188,7 +188,7 @@ def search_families(
             written, more = members(ctx, asked, split.take(size, threshold))
             excluded += more
             legal = legal.joined(written)
-            known.layouts = len(legal)
+            known.layouts = problem.num_shapes
             fits = known.by_parts(written, lambda part: accepted(ctx, asked, part))
             fitting = written.take(fits)
             excluded[MEMORY_RULE] += len(written) - len(fitting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,20 +66,30 @@ def _with_columns(table: LayoutTable, values: Mapping[str, int]) -> LayoutTable:
 
 
 def completions(
-    ctx: CostContext, search: Search, values: Mapping[str, Any]
+    ctx: CostContext, search: Search, values: Mapping[str, Any], prune: bool
 ) -> Iterator[LayoutTable]:
-    """Every legal layout with these keys that a search restricted to them holds."""
-    asked, set_ = fixed(search, ctx.software, values), unsearched(ctx.software, values)
-    if not set_:
-        yield layouts(ctx, asked, prune=False)[0]
+    """Every legal layout with these keys that a search restricted to them holds; with `prune` some
+    that cannot fit in memory are left out."""
+    asked, given = fixed(search, ctx.software, values), unsearched(ctx.software, values)
+    if not given:
+        yield layouts(ctx, asked, prune)[0]
         return
-    whole, _ = layouts(ctx, asked, prune=False, ruled=False)
-    for table in with_keys(whole, set_):
-        if not len(table):
-            continue
-        keeps = np.logical_and.reduce(list(rule_masks(ctx, table).values()))
-        if _splits(ctx, table):
-            yield table.take(keeps)
+    for table in with_keys(_without(ctx, asked, given, prune), given):
+        if len(table) and _splits(ctx, table):
+            yield table.take(np.logical_and.reduce(list(rule_masks(ctx, table).values())))
+
+
+def _without(ctx: CostContext, asked: Search, given: Mapping[str, Any], prune: bool) -> LayoutTable:
+    """Layouts to set keys of that no search crosses, before the rules are judged with them."""
+    if "recompute" in given:
+        asked = asked.replace(recompute=ctx.software.recompute[:1])
+    if "overlap" in given:
+        asked = asked.replace(overlap=None)
+    if "stage_layers" in given:  # rules and memory are of the split
+        with suppress(TooManyRowsError):
+            return layouts(ctx, asked, prune=False, ruled=False)[0]
+    table, _ = layouts(ctx, asked, prune and "stage_layers" not in given)
+    return table.take(table.overlap_ep == 0) if "overlap" in given else table
 
 
 def _splits(ctx: CostContext, table: LayoutTable) -> bool:
@@ -185,7 +196,7 @@ def _in_domains(ctx: CostContext, known: list[int]) -> list[int]:
 
 
 def _some(ctx: CostContext, search: Search, values: Mapping[str, Any], fits: bool) -> bool:
-    for table in completions(ctx, search, values):
+    for table in completions(ctx, search, values, prune=fits):
         if fits:
             table = table.take(accepted(ctx, search, table))
         if len(table):
