@@ -44,8 +44,12 @@ from planner.evidence.sweeps import PUBLISHED
 from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
+<<<<<<< HEAD
 from planner.ingest.import_model import import_model
 from planner.ingest.imported import ImportedModel
+=======
+from planner.ingest.cluster_import import Imported, import_topology, imported_files
+>>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
 from planner.measuring import (
     accuracy,
     calibrate_collectives,
@@ -271,7 +275,11 @@ __all__ = [
     "Diagnosis",
     "ErrorCalibration",
     "Explanation",
+<<<<<<< HEAD
     "ImportedModel",
+=======
+    "Imported",
+>>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",
@@ -300,8 +308,13 @@ __all__ = [
     "explain",
     "export_plan",
     "generations",
+<<<<<<< HEAD
     "import_model",
     "is_own",
+=======
+    "import_topology",
+    "imported_files",
+>>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
     "load_scenario",
     "load_subject",
     "names",

@@ -5,6 +5,7 @@ from planner.cli.collectives import calibrate_collectives, validate_collectives
 from planner.cli.commands import calibrate, main, validate
 from planner.cli.explain import explain as explain_command
 from planner.cli.import_model import import_model
+from planner.cli.import_topology import import_topology
 from planner.cli.imports import import_
 from planner.cli.kernels import calibrate_kernels, validate_kernels
 from planner.cli.roofline import roofline as roofline_command
@@ -16,6 +17,7 @@ main.add_command(explain_command)
 main.add_command(roofline_command)
 main.add_command(import_)
 import_.add_command(import_model)
+import_.add_command(import_topology)
 main.add_command(sweep_command)
 for command in (validate_runs, validate_collectives, validate_kernels):
     validate.add_command(command)
