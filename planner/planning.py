@@ -41,6 +41,7 @@ from planner.search.reasons import reasons as reasons_of
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
+from planner.seating import seat_framework, seat_plan
 
 PLACEMENT_RULE = "placement"
 SENTENCES = {
@@ -250,10 +251,12 @@ def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout)
 def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
     order_name, axes = next(iter(ctx.software.orders.items()))
     order = framework_order(layout, axes)
-    splits = order_splits(layout, axes, ctx.topology.widths)
+    seated = None if ctx.cluster is None else seat_framework(ctx, layout)
+    splits = seated.splits if seated else order_splits(layout, axes, ctx.topology.widths)
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
+        nodes=seated and seated.nodes,
         rank_order=tuple(pair for pair in order if pair[1] > 1),
         rank_order_name=order_name,
         warnings=(
@@ -273,11 +276,16 @@ def _filled(
     atoms = None if row.order is None else [grid.atoms[atom] for atom in row.order]
     orders = ctx.software.orders.items()
     name = next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)
-    found = assess(ctx, layout, _splits(row))
-    plan_ = _assessed(scenario, base, layout, found, ctx)
+    gain = None if name is None else row.step_seconds / least - 1.0
+    splits, seated = _splits(row), None
+    if ctx.cluster is not None:
+        seated = seat_plan(ctx, layout, _rank_order(ctx, row), row.fill)
+        splits = seated.splits if seated.nodes.shared else splits
+    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
-        custom_order_gain_fraction=None if name is None else found.step_seconds / least - 1.0,
+        nodes=seated and seated.nodes,
+        custom_order_gain_fraction=gain,
         fill=dict(zip(tiers, row.fill, strict=True)),
         placement={
             atom: dict(zip(tiers, factors, strict=True))
@@ -289,7 +297,7 @@ def _filled(
             Swap(pair, seconds)
             for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
-        warnings=_warnings(ctx, plan_),
+        warnings=_warnings(ctx, replace(plan_, nodes=seated and seated.nodes)),
     )
 
 
@@ -370,6 +378,11 @@ def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
             f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
             f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
             f"{remedy}"
+        )
+    if plan_.nodes is not None and plan_.nodes.shared:
+        found.append(
+            "some domains hold several of the plan's equal blocks: groups are costed as the worst "
+            "one of the rank table, and the proof is over blocks that each have a domain"
         )
     if plan_.memory is not None and plan_.memory.verdict == "fragile":
         found.append(

@@ -64,8 +64,9 @@ class LayoutProblem:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Children per domain of every tier, inner to outer."""
-        return self.ctx.topology.widths
+        """Children per domain of every tier, inner to outer; of an inventory, most blocks."""
+        cluster = self.ctx.cluster
+        return self.ctx.topology.widths if cluster is None else cluster.widths
 
     @cached_property
     def degrees(self) -> IntArray:
@@ -128,9 +129,20 @@ class LayoutProblem:
         return {name: joined(channel, least) for name, channel in shape.traffic.items()}
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
-        """Exact step seconds of rows: (R), (R, A, T) → (R)."""
+        """Exact step seconds of rows: (R), (R, A, T) → (R); inf where no nodes hold the fill."""
         step = evaluate(self.ctx, self.table.take(shapes), splits_of(placements))
-        return np.asarray(step.total, dtype=np.float64)
+        total = np.asarray(step.total, dtype=np.float64)
+        if self.ctx.cluster is None:
+            return total
+        return np.where(self.held(placements), total, np.inf)
+
+    def held(self, placements: IntArray) -> BoolArray:
+        """Which placements (R, A, T) some nodes of the inventory hold, (R)."""
+        cluster = self.ctx.cluster
+        if cluster is None or not len(placements):
+            return np.ones(len(placements), dtype=bool)
+        found, inverse = np.unique(placements.prod(axis=1), axis=0, return_inverse=True)
+        return np.array([cluster.holds(fill) for fill in found.tolist()])[inverse.reshape(-1)]
 
     def slow_byte_seconds(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Busy seconds of the links outside the innermost tier in a step, summed over groups."""
