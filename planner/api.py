@@ -44,12 +44,9 @@ from planner.evidence.sweeps import PUBLISHED
 from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
-<<<<<<< HEAD
 from planner.ingest.import_model import import_model
-from planner.ingest.imported import ImportedModel
-=======
 from planner.ingest.cluster_import import Imported, import_topology, imported_files
->>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
+from planner.ingest.imported import ImportedModel
 from planner.measuring import (
     accuracy,
     calibrate_collectives,
@@ -76,6 +73,7 @@ from planner.problem.topology import Topology
 from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
+from planner.seating import require_nodes
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 from planner.texts import file_text, json_value
@@ -118,6 +116,7 @@ def _verify(found: Plan, path: str) -> None:
     scenario = scenario_from_document(found.inputs, path)
     if found.layout is None:
         return
+    require_nodes(found, scenario, path)
     try:
         layout = given_layout(CostContext.of(scenario), found.layout, f"{path}: layout")
     except IllegalLayoutError as error:
@@ -275,11 +274,8 @@ __all__ = [
     "Diagnosis",
     "ErrorCalibration",
     "Explanation",
-<<<<<<< HEAD
     "ImportedModel",
-=======
     "Imported",
->>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",
@@ -308,13 +304,10 @@ __all__ = [
     "explain",
     "export_plan",
     "generations",
-<<<<<<< HEAD
     "import_model",
-    "is_own",
-=======
     "import_topology",
     "imported_files",
->>>>>>> e1654b2 (Import topologies from what a cluster's tools print)
+    "is_own",
     "load_scenario",
     "load_subject",
     "names",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.layout import Layout
-from planner.planfile import GroupCrossings, NodesReport
+from planner.planfile import GroupCrossings, NodesReport, Plan
+from planner.problem.cluster import Cluster
+from planner.problem.scenario import Scenario
 from planner.ranks import Order, Ranks, framework_groups, group_ranks, worst_of
 from planner.search.inventory import choose_domains
 from planner.search.placement import fills
@@ -100,3 +103,30 @@ def _shares(seats: Seats, fill: Sequence[int]) -> bool:
     return any(
         number * size < len(seats.node) for number, size in zip(numbers, blocks, strict=True)
     )
+
+
+def require_nodes(plan: Plan, scenario: Scenario, path: str) -> None:
+    """Refuse a plan whose nodes are not those of its scenario's inventory.
+
+    Raises:
+        InputError: nodes without an inventory or none with one, an unusable node, or other counts.
+    """
+    wrong = None
+    if (plan.nodes is None) != (scenario.inventory is None):
+        wrong = "nodes belong to an inventory, and an inventory's plan has nodes"
+    elif plan.nodes is not None and scenario.inventory is not None:
+        cluster = Cluster.of(scenario.inventory, scenario.topology)
+        sizes = dict(zip(cluster.nodes, cluster.sizes, strict=True))
+        taken: Counter[str] = Counter()
+        for name, count in plan.nodes.ranks:
+            taken[name] += count
+        bad = [n for n, count in taken.items() if not 1 <= count <= sizes.get(n, 0)]
+        if bad:
+            wrong = f"node {bad[0]} does not have {taken[bad[0]]} usable accelerators"
+        elif taken.total() != scenario.num_accelerators:
+            wrong = f"{taken.total()} ranks on nodes, {scenario.num_accelerators} accelerators"
+    if wrong is not None:
+        raise InputError(
+            f"the nodes do not fit the inputs: {wrong}", path=path, key="nodes",
+            allowed="a plan file that was not edited",
+        )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Host lists as Slurm writes them: node[11-12,20],login1 → each name, in order."""
+"""Host lists as Slurm writes them: node[11-12,20],login1 → each name, in order, and back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from planner.errors import InputError
@@ -28,6 +28,30 @@ def expand(text: str, path: str, line: int | None, key: str) -> list[str]:
         twice = next(name for position, name in enumerate(found) if name in found[:position])
         raise _error(f"'{twice}' is named twice", text, path, line, key)
     return found
+
+
+def compressed(names: Sequence[str]) -> str:
+    """The host list of the names, sorted; those that differ in a last number share brackets."""
+    alike: dict[tuple[str, int], list[str]] = {}
+    for name in sorted(set(names)):
+        prefix = name.rstrip("0123456789")
+        number = name[len(prefix) :][-18:]
+        prefix = name[: len(name) - len(number)]
+        alike.setdefault((prefix, len(number)), []).append(number)
+    return ",".join(
+        f"{prefix}[{_ranges(numbers)}]" if len(numbers) > 1 else f"{prefix}{numbers[0]}"
+        for (prefix, _), numbers in alike.items()
+    )
+
+
+def _ranges(numbers: Sequence[str]) -> str:
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and int(number) == int(runs[-1][1]) + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(first if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def _split(text: str, path: str, line: int | None, key: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from planner.problem.training import Training
 from planner.report import choice, groups, memory
 from planner.report.layouts import layout_in_words, layout_label, layout_labels
 from planner.report.listing import batch_in_words
+from planner.report.nodes import nodes
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -59,6 +60,7 @@ def plan_report(plan: Plan) -> RenderableType:
             proof(plan, scenario.search.robust),
             choice.chosen(plan),
             groups.places(plan, scenario),
+            nodes(plan),
             _time(plan),
             *_memory(plan),
             groups.traffic(plan),

@@ -130,11 +130,17 @@ class LayoutProblem:
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Exact step seconds of rows: (R), (R, A, T) → (R); inf where no nodes hold the fill."""
+        if self.ctx.cluster is not None:
+            held = self.held(placements)
+            if not held.all():
+                total = np.full(len(shapes), np.inf)
+                total[held] = self._scored(shapes[held], placements[held])
+                return total
+        return self._scored(shapes, placements)
+
+    def _scored(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         step = evaluate(self.ctx, self.table.take(shapes), splits_of(placements))
-        total = np.asarray(step.total, dtype=np.float64)
-        if self.ctx.cluster is None:
-            return total
-        return np.where(self.held(placements), total, np.inf)
+        return np.asarray(step.total, dtype=np.float64)
 
     def held(self, placements: IntArray) -> BoolArray:
         """Which placements (R, A, T) some nodes of the inventory hold, (R)."""

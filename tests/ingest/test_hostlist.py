@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.ingest.hostlist import expand
+from planner.ingest.hostlist import compressed, expand
 
 
 def names(text: str) -> list[str]:
@@ -54,3 +54,12 @@ def test_every_number_comes_back(numbers: set[int], width: int) -> None:
             runs.append([number, number])
     text = ",".join(f"{a:0{width}d}-{b:0{width}d}" if a < b else f"{a:0{width}d}" for a, b in runs)
     assert names(f"n[{text}]") == [f"n{n:0{width}d}" for n in ordered]
+
+
+@given(st.sets(st.from_regex(r"[a-z]{1,3}[0-9]{0,4}", fullmatch=True), min_size=1))
+def test_compressed_names_expand_to_themselves(given_names: set[str]) -> None:
+    assert sorted(names(compressed(sorted(given_names)))) == sorted(given_names)
+
+
+def test_runs_are_written_as_ranges() -> None:
+    assert compressed(["n08", "n09", "n10", "n12", "x"]) == "n[08-10,12],x"
