@@ -21,6 +21,7 @@ from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.advise.scaling import scaling_curve
+from planner.advise.shrink import shrink
 from planner.advise.timeline import timeline
 from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
@@ -74,6 +75,7 @@ from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
 from planner.seating import require_nodes
+from planner.shrunk import Shrunk
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 from planner.texts import file_text, json_value
@@ -285,6 +287,7 @@ __all__ = [
     "Roofline",
     "RunsCalibration",
     "Scenario",
+    "Shrunk",
     "Sweep",
     "Validation",
     "Watch",
@@ -320,6 +323,7 @@ __all__ = [
     "scaling_curve",
     "scenario_of",
     "schema",
+    "shrink",
     "targets",
     "timeline",
     "validate_collectives",

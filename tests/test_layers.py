@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("schedules", "stages", "targets"),
     ("timeline",),
     ("cost", "planfile", "ranks", "ingest"),
-    ("advice", "answers", "checked", "roofs", "bars", "outlook", "seats"),
+    ("advice", "answers", "checked", "roofs", "bars", "outlook", "seats", "shrunk"),
     ("assess", "search", "evidence", "report", "export", "notebooks"),
     ("finding", "seating"),
     ("choosing",),
@@ -100,7 +100,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "advise": (
         ("baseline", "contexts", "measured", "operators", "expressible", "script"),
-        ("accounting", "actions", "ledger", "timeline", "upgrades", "replan"),
+        ("accounting", "actions", "ledger", "shrink", "timeline", "upgrades", "replan"),
         ("explain", "diagnose", "roofline", "why_not", "scaling", "break_even"),
         ("check", "what_if"),
     ),

@@ -10,6 +10,7 @@ from planner.cli.imports import import_
 from planner.cli.kernels import calibrate_kernels, validate_kernels
 from planner.cli.roofline import roofline as roofline_command
 from planner.cli.runs import calibrate_errors, calibrate_runs, validate_runs
+from planner.cli.shrink import shrink
 from planner.cli.sweep import sweep as sweep_command
 
 main.add_command(check_command)
@@ -17,6 +18,7 @@ main.add_command(explain_command)
 main.add_command(roofline_command)
 main.add_command(import_)
 import_.add_command(import_model)
+main.add_command(shrink)
 import_.add_command(import_topology)
 main.add_command(sweep_command)
 for command in (validate_runs, validate_collectives, validate_kernels):
