@@ -19,6 +19,7 @@ from planner.layout import CP_KINDS, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
+from planner.search.placement import fills
 from planner.search.room import BLOCK_ROWS
 
 IntArray = NDArray[np.int64]
@@ -69,6 +70,14 @@ class LayoutProblem:
         return self.ctx.topology.widths if cluster is None else cluster.widths
 
     @cached_property
+    def _held_fills(self) -> tuple[tuple[int, ...], ...] | None:
+        """The fills that nodes of the inventory hold; None without one."""
+        cluster = self.ctx.cluster
+        if cluster is None:
+            return None
+        return tuple(f for f in fills(self.widths, self.ctx.num_accelerators) if cluster.holds(f))
+
+    @cached_property
     def degrees(self) -> IntArray:
         """Degrees of the atoms, shape (num_shapes, A)."""
         return self.table.degrees(self.grid)
@@ -116,7 +125,13 @@ class LayoutProblem:
                 inner = (tp_inside, tp_inside)
             sizes = degrees[:, list(groups[group])].prod(axis=1)
             least[group, kind], some = component_minima(
-                kind, sizes, self.widths, self.ctx.num_accelerators, self.ctx.tiers, inner
+                kind,
+                sizes,
+                self.widths,
+                self.ctx.num_accelerators,
+                self.ctx.tiers,
+                inner,
+                self._held_fills,
             )
             possible &= some
         costs = self._least_costs(shape, least)
