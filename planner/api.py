@@ -62,6 +62,7 @@ from planner.notebooks import show_in_notebooks
 from planner.outlook import WhatIf
 from planner.planfile import Plan
 from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
+from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.scenario import (
     Scenario,
@@ -85,6 +86,7 @@ PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
     "scenario": Scenario,
     "topology": Topology,
+    "inventory": Inventory,
     "model": Model,
     "sweep": SweepFile,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.planfile import Plan
 
-SAME, FEWER, BEST = "same layout on spares", "fewer dp", "best"
+SAME, FEWER, BEST = "same layout on spares", "fewer dp", "best of the search"
 
 
 @dataclass(frozen=True, slots=True)
