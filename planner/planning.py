@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner import bars
-from planner.assess import Assessment, assess, economics, group_losses
+from planner.assess import Assessment, Split, assess, economics, group_losses
 from planner.choosing import choice_of_batch, choose, is_open, options
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
@@ -256,7 +256,7 @@ def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Lay
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
-        nodes=seated and seated.nodes,
+        nodes=None if seated is None else seated.nodes,
         rank_order=tuple(pair for pair in order if pair[1] > 1),
         rank_order_name=order_name,
         warnings=(
@@ -277,14 +277,15 @@ def _filled(
     orders = ctx.software.orders.items()
     name = next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)
     gain = None if name is None else row.step_seconds / least - 1.0
-    splits, seated = _splits(row), None
+    splits: Split = _splits(row)
+    seated = None
     if ctx.cluster is not None:
         seated = seat_plan(ctx, layout, _rank_order(ctx, row), row.fill)
         splits = seated.splits if seated.nodes.shared else splits
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
+    plan_ = replace(plan_, nodes=None if seated is None else seated.nodes)
     return replace(
         plan_,
-        nodes=seated and seated.nodes,
         custom_order_gain_fraction=gain,
         fill=dict(zip(tiers, row.fill, strict=True)),
         placement={
@@ -297,7 +298,7 @@ def _filled(
             Swap(pair, seconds)
             for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
-        warnings=_warnings(ctx, replace(plan_, nodes=seated and seated.nodes)),
+        warnings=_warnings(ctx, plan_),
     )
 
 

@@ -179,7 +179,8 @@ def _best(
     """
     bounds = sorted(_bounds(scenario, left, usable))
     best: Plan | None = None
-    least, searched = inf, []
+    least = inf
+    searched: list[int] = []
     for position, (bound, _, count) in enumerate(bounds):
         if bound >= least:
             return best, searched, len(bounds) - position
