@@ -45,8 +45,8 @@ from planner.evidence.sweeps import PUBLISHED
 from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
-from planner.ingest.import_model import import_model
 from planner.ingest.cluster_import import Imported, import_topology, imported_files
+from planner.ingest.import_model import import_model
 from planner.ingest.imported import ImportedModel
 from planner.measuring import (
     accuracy,
@@ -278,8 +278,8 @@ __all__ = [
     "Diagnosis",
     "ErrorCalibration",
     "Explanation",
-    "ImportedModel",
     "Imported",
+    "ImportedModel",
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",

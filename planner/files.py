@@ -22,7 +22,14 @@ from planner.json_tree import read_json
 from planner.texts import file_text
 
 Kind = Literal[
-    "accelerator", "fabric", "topology", "inventory", "model", "software", "scenario", "target",
+    "accelerator",
+    "fabric",
+    "topology",
+    "inventory",
+    "model",
+    "software",
+    "scenario",
+    "target",
     "sweep",
 ]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from planner import bars
 from planner.assess import Assessment, Split, assess, economics, group_losses
+from planner.cautions import cautions
 from planner.choosing import choice_of_batch, choose, is_open, options
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
@@ -298,7 +299,7 @@ def _filled(
             Swap(pair, seconds)
             for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
-        warnings=_warnings(ctx, plan_),
+        warnings=cautions(ctx, plan_),
     )
 
 
@@ -362,40 +363,6 @@ def _rank_order(ctx: CostContext, row: Row) -> tuple[tuple[str, int], ...]:
     atoms = grid_of(ctx.model).atoms
     pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
     return tuple((atoms[atom], factor) for atom, factor in pairs)
-
-
-def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
-    found = []
-    inner, *outer = ctx.topology.tier_names
-    ep = plan_.groups.get("ep")
-    if ep is not None and any(ep.split[tier] > 1 for tier in outer):
-        most, width = round(ep.split[inner]), ctx.topology.widths[0]
-        remedy = (
-            f"search: {{ep: [...]}} with at most {width} keeps them inside"
-            if ep.members > width
-            else "another rank order, or a smaller ep, can keep them inside"
-        )
-        found.append(
-            f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
-            f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
-            f"{remedy}"
-        )
-    if plan_.nodes is not None and plan_.nodes.shared:
-        found.append(
-            "some domains hold several of the plan's equal blocks: groups are costed as the worst "
-            "one of the rank table, and the proof is over blocks that each have a domain"
-        )
-    if plan_.memory is not None and plan_.memory.verdict == "fragile":
-        found.append(
-            "memory is fragile: the prediction is close under the capacity, and fragmentation can "
-            "exceed it; first try expandable allocator segments"
-        )
-    if ctx.model.mamba is not None:
-        found.append(
-            "state-space layers: no complete published run stands behind their times, and the bar "
-            "is that of models without them"
-        )
-    return tuple(found)
 
 
 def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:

@@ -186,7 +186,7 @@ def _best(
             return best, searched, len(bounds) - position
         searched.append(count)
         given = scenario.replace(inventory=left, num_accelerators=count)
-        found = plan(given, 1, time_limit_seconds)
+        found = plan(given, 1, time_limit_seconds, reasons=False)
         if found.objective_seconds is not None and found.objective_seconds < least:
             best, least = found, found.objective_seconds
     return best, searched, 0
