@@ -21,6 +21,7 @@ from planner.problem.scenario import Scenario, scenario_from_document
 from planner.search.enumerate import families
 from planner.search.families import family_bounds
 from planner.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
+from planner.texts import whole
 
 
 def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None = None) -> Shrunk:
@@ -98,8 +99,9 @@ def _lost(inventory: Inventory, former: Plan, lose: Sequence[str]) -> list[str]:
     names = [node.name for node in inventory.nodes]
     taken: set[str] = set()
     for text in lose:
-        if text not in names and text.isascii() and text.isdecimal():
-            taken.update(_last(former, names, int(text), text))
+        number = None if text in names else whole(text)
+        if number is not None:
+            taken.update(_last(former, names, number, text))
             continue
         for name in [text] if text in names else expand(text, "--lose", None, text):
             found = [known for known in names if fnmatchcase(known, name)]

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from planner.documents import MAX_BYTES
 from planner.errors import InputError
+from planner.texts import file_text
 
 SCALE_UP = "nvlink"
 NETWORK_LEVELS = ("leaf", "spine", "core")
 MOST_NODES = 200_000
+ALLOWED = "a text file of a cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +90,15 @@ def level_name(height: int) -> str:
     return NETWORK_LEVELS[height] if height < len(NETWORK_LEVELS) else f"tier-{height}"
 
 
-def read_bytes(path: str | Path) -> str:
-    """The text of a file of at most MAX_BYTES, without colours of a terminal.
+def cluster_text(path: str | Path) -> str:
+    """The text of a file of at most MAX_BYTES.
 
     Raises:
         InputError: unreadable, too long, empty, or not text in UTF-8.
     """
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        text = raw.decode("utf-8-sig") if len(raw) <= MAX_BYTES else ""
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not text in UTF-8"
-        raise InputError(
-            f"cannot be read: {reason}", path=str(path), allowed="a text file of a cluster"
-        ) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(
-            "is too long", path=str(path), allowed=f"files of at most {MAX_BYTES} bytes"
-        )
+    text = file_text(path, ALLOWED, most_bytes=MAX_BYTES)
     if not text.strip():
-        raise InputError("the file is empty", path=str(path), allowed="a text file of a cluster")
+        raise InputError("the file is empty", path=str(path), allowed=ALLOWED)
     return text
 
 

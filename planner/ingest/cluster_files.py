@@ -16,7 +16,7 @@ from planner.ingest import (
     slurm_topology,
     smi_topology,
 )
-from planner.ingest.cluster import Reading, read_bytes
+from planner.ingest.cluster import Reading, cluster_text
 
 FORMATS: Mapping[str, Callable[[str, str], Reading]] = {
     "topo-m": smi_topology.read,
@@ -40,7 +40,7 @@ def read_file(path: str | Path, format_: str | None = None) -> Reading:
     Raises:
         InputError: unreadable, of no format or of several, or wrong in its format.
     """
-    text = read_bytes(path)
+    text = cluster_text(path)
     if format_ is None:
         format_ = recognise(text, str(path))
     if format_ not in FORMATS:

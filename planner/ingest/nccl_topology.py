@@ -16,6 +16,7 @@ from xml.parsers import expat
 
 from planner.errors import InputError
 from planner.ingest.cluster import Adapter, Host, Reading, host_notes, listed
+from planner.texts import whole
 
 MOST_DEPTH = 64
 MOST_ELEMENTS = 50_000
@@ -158,10 +159,11 @@ def _net(pci: _Element) -> _Element | None:
 
 def _number(element: _Element | None, key: str, path: str) -> int:
     text = element.given.get(key, "0") if element is not None else "0"
-    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+    number = whole(text)
+    if number is None:
         line = element.line if element is not None else None
-        raise _error(f"{key}='{text}' is not a number", path, line)
-    return int(text)
+        raise _error(f"{key}='{text[:40]}' is not a number", path, line)
+    return number
 
 
 def _adapter(

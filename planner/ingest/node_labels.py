@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from planner.documents import Node, read_text
 from planner.errors import InputError
 from planner.ingest.cluster import SCALE_UP, Reading, Said, level_name
+from planner.texts import whole
 
 PREFIXES = ("network.topology.nvidia.com/", "network.topology.kubernetes.io/")
 CLIQUE = "nvidia.com/gpu.clique"
@@ -91,8 +92,8 @@ def _said(name: str, node: Node, path: str, notes: list[str]) -> Iterator[Said]:
         yield Said(name, level, label.value, naming, path, label.line)
     for key in _ACCELERATORS:
         count = _at(node, "status", "capacity", key)
-        if count is not None and str(count.value).isdecimal() and int(str(count.value)) > 0:
-            number = int(str(count.value))
+        number = None if count is None else whole(str(count.value))
+        if count is not None and number:
             yield Said(name, "accelerators", number, "kubernetes", path, count.line)
     cordoned = _at(node, "spec", "unschedulable")
     ready = _ready(node)

@@ -22,7 +22,7 @@ MOST_LINKS = 18  # of an accelerator, of any generation so far
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LABEL = re.compile(r"^([A-Za-z0-9][\w.-]*):\s")
 _DEVICE = re.compile(r"GPU\d+|NIC\d+|[a-z]\w*_\w+|ib\d+|eth\d+")
-_CELL = re.compile(r"X|NV\d+|SYS|SOC|NODE|PHB|PXB|PIX")
+_CELL = re.compile(r"X|NV\d{1,3}|SYS|SOC|NODE|PHB|PXB|PIX")
 _LEGEND = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
 _ALLOWED = "what `nvidia-smi topo -m` prints"
 

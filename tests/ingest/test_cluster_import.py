@@ -1,6 +1,5 @@
 """Files merged by node: agreement, contradiction, what stays unknown, and the way to a plan."""
 
-import shlex
 from pathlib import Path
 
 import pytest
@@ -192,25 +191,3 @@ def test_an_inventory_by_hand_answers(tmp_path: Path) -> None:
     assert domain(found, "10.0.0.4", "leaf") == "leaf-b"
     assert found.inventory is not None
     assert found.inventory.nodes[3].state == "reserved"
-
-
-PAGE = Path(__file__).parent.parent.parent / "docs" / "import-topology.md"
-COMMANDS = [
-    line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("planner import ")
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_the_page_work(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, sample in (
-        ("topology.conf", "topology_tree.conf"), ("topo-m.txt", "topo_m_reversed.txt"),
-        ("switches.json", "switches.json"), ("cluster_uuids.txt", "cluster_uuids.txt"),
-        ("nodes.yaml", "nodes.yaml"),
-    ):  # fmt: skip
-        (tmp_path / name).write_bytes((DATA / sample).read_bytes())
-    done = CliRunner().invoke(main, shlex.split(command)[1:])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "lab.yaml").is_file() and (tmp_path / "lab-topology.yaml").is_file()
