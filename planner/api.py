@@ -21,6 +21,7 @@ from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
 from planner.advise.roofline import generations, load_subject, roofline
 from planner.advise.scaling import scaling_curve
+from planner.advise.shrink import shrink
 from planner.advise.timeline import timeline
 from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
@@ -44,6 +45,7 @@ from planner.evidence.sweeps import PUBLISHED
 from planner.export import EXPORTS
 from planner.files import Kind
 from planner.grids import DENSE_GRID, EXPERT_GRID
+from planner.ingest.cluster_import import Imported, import_topology, imported_files
 from planner.ingest.import_model import import_model
 from planner.ingest.imported import ImportedModel
 from planner.measuring import (
@@ -60,6 +62,7 @@ from planner.notebooks import show_in_notebooks
 from planner.outlook import WhatIf
 from planner.planfile import Plan
 from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
+from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.scenario import (
     Scenario,
@@ -73,6 +76,8 @@ from planner.reporting import Report, report
 from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
+from planner.seating import require_nodes
+from planner.shrunk import Shrunk
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 from planner.texts import file_text, json_value
@@ -82,6 +87,7 @@ PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {
     "scenario": Scenario,
     "topology": Topology,
+    "inventory": Inventory,
     "model": Model,
     "sweep": SweepFile,
 }
@@ -115,6 +121,7 @@ def _verify(found: Plan, path: str) -> None:
     scenario = scenario_from_document(found.inputs, path)
     if found.layout is None:
         return
+    require_nodes(found, scenario, path)
     try:
         layout = given_layout(CostContext.of(scenario), found.layout, f"{path}: layout")
     except IllegalLayoutError as error:
@@ -272,6 +279,7 @@ __all__ = [
     "Diagnosis",
     "ErrorCalibration",
     "Explanation",
+    "Imported",
     "ImportedModel",
     "KernelCalibration",
     "KernelsValidation",
@@ -283,6 +291,7 @@ __all__ = [
     "Roofline",
     "RunsCalibration",
     "Scenario",
+    "Shrunk",
     "Sweep",
     "Validation",
     "Watch",
@@ -303,6 +312,8 @@ __all__ = [
     "export_plan",
     "generations",
     "import_model",
+    "import_topology",
+    "imported_files",
     "is_own",
     "load_scenario",
     "load_subject",
@@ -317,6 +328,7 @@ __all__ = [
     "scaling_curve",
     "scenario_of",
     "schema",
+    "shrink",
     "targets",
     "timeline",
     "validate_collectives",

@@ -22,13 +22,22 @@ from planner.json_tree import read_json
 from planner.texts import file_text
 
 Kind = Literal[
-    "accelerator", "fabric", "topology", "model", "software", "scenario", "target", "sweep"
+    "accelerator",
+    "fabric",
+    "topology",
+    "inventory",
+    "model",
+    "software",
+    "scenario",
+    "target",
+    "sweep",
 ]
 
 FOLDERS: dict[Kind, str] = {
     "accelerator": "topologies/accelerators",
     "fabric": "topologies/fabrics",
     "topology": "topologies",
+    "inventory": "topologies/inventories",
     "model": "models",
     "software": "software",
     "scenario": "scenarios",

@@ -150,6 +150,36 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCrossings:
+    """How many of a kind of group have members in several domains of a tier, by tier's name.
+
+    before: ranks in the software's own order on nodes by name, as a scheduler hands them out;
+    after: as planned.
+    """
+
+    groups: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesReport:
+    """The nodes of a plan for an inventory.
+
+    ranks: (node, ranks in a row) in the plan's rank order; local ranks of a node count up. spares:
+    usable nodes without ranks. left_out: node → why it was not usable. domains: in use, per tier.
+    shared: whether some domain holds more than one of the equal blocks that the search planned.
+    """
+
+    ranks: tuple[tuple[str, int], ...]
+    spares: tuple[str, ...]
+    left_out: Mapping[str, str]
+    domains: Mapping[str, int]
+    shared: bool
+    crossings: Mapping[str, GroupCrossings]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte.
 
@@ -186,6 +216,7 @@ class Plan:
     rank_order: tuple[tuple[str, int], ...] | None = None
     rank_order_name: str | None = None
     custom_order_gain_fraction: float | None = None  # what this layout's best placement gains
+    nodes: NodesReport | None = None  # where the scenario has an inventory
     time: Mapping[str, float] | None = None
     memory: MemoryReport | None = None
     groups: Mapping[str, GroupReport] = field(default_factory=dict)

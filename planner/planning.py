@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from planner import bars
-from planner.assess import Assessment, assess, economics, group_losses
+from planner.assess import Assessment, Split, assess, economics, group_losses
+from planner.cautions import cautions
 from planner.choosing import choice_of_batch, choose, is_open, options
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
@@ -41,6 +42,7 @@ from planner.search.reasons import reasons as reasons_of
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
+from planner.seating import seat_framework, seat_plan
 
 PLACEMENT_RULE = "placement"
 SENTENCES = {
@@ -250,10 +252,12 @@ def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout)
 def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
     order_name, axes = next(iter(ctx.software.orders.items()))
     order = framework_order(layout, axes)
-    splits = order_splits(layout, axes, ctx.topology.widths)
+    seated = None if ctx.cluster is None else seat_framework(ctx, layout)
+    splits = seated.splits if seated else order_splits(layout, axes, ctx.topology.widths)
     plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
     return replace(
         plan_,
+        nodes=None if seated is None else seated.nodes,
         rank_order=tuple(pair for pair in order if pair[1] > 1),
         rank_order_name=order_name,
         warnings=(
@@ -273,11 +277,17 @@ def _filled(
     atoms = None if row.order is None else [grid.atoms[atom] for atom in row.order]
     orders = ctx.software.orders.items()
     name = next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)
-    found = assess(ctx, layout, _splits(row))
-    plan_ = _assessed(scenario, base, layout, found, ctx)
+    gain = None if name is None else row.step_seconds / least - 1.0
+    splits: Split = _splits(row)
+    seated = None
+    if ctx.cluster is not None:
+        seated = seat_plan(ctx, layout, _rank_order(ctx, row), row.fill)
+        splits = seated.splits if seated.nodes.shared else splits
+    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
+    plan_ = replace(plan_, nodes=None if seated is None else seated.nodes)
     return replace(
         plan_,
-        custom_order_gain_fraction=None if name is None else found.step_seconds / least - 1.0,
+        custom_order_gain_fraction=gain,
         fill=dict(zip(tiers, row.fill, strict=True)),
         placement={
             atom: dict(zip(tiers, factors, strict=True))
@@ -289,7 +299,7 @@ def _filled(
             Swap(pair, seconds)
             for pair, seconds in swap_costs(ctx, layout, placement, least).items()
         ),
-        warnings=_warnings(ctx, plan_),
+        warnings=cautions(ctx, plan_),
     )
 
 
@@ -353,35 +363,6 @@ def _rank_order(ctx: CostContext, row: Row) -> tuple[tuple[str, int], ...]:
     atoms = grid_of(ctx.model).atoms
     pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
     return tuple((atoms[atom], factor) for atom, factor in pairs)
-
-
-def _warnings(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
-    found = []
-    inner, *outer = ctx.topology.tier_names
-    ep = plan_.groups.get("ep")
-    if ep is not None and any(ep.split[tier] > 1 for tier in outer):
-        most, width = round(ep.split[inner]), ctx.topology.widths[0]
-        remedy = (
-            f"search: {{ep: [...]}} with at most {width} keeps them inside"
-            if ep.members > width
-            else "another rank order, or a smaller ep, can keep them inside"
-        )
-        found.append(
-            f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
-            f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
-            f"{remedy}"
-        )
-    if plan_.memory is not None and plan_.memory.verdict == "fragile":
-        found.append(
-            "memory is fragile: the prediction is close under the capacity, and fragmentation can "
-            "exceed it; first try expandable allocator segments"
-        )
-    if ctx.model.mamba is not None:
-        found.append(
-            "state-space layers: no complete published run stands behind their times, and the bar "
-            "is that of models without them"
-        )
-    return tuple(found)
 
 
 def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:

@@ -73,10 +73,16 @@ def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int])
 
 
 def _worst(groups: Ranks, domain_sizes: Sequence[int]) -> list[float]:
+    ranks = np.arange(groups.size)
+    return worst_of(groups, [ranks // size for size in domain_sizes])
+
+
+def worst_of(groups: Ranks, domains: Sequence[NDArray[np.int64]]) -> list[float]:
+    """As `worst_split`, of groups (number, size) where `domains` has every rank's, per tier."""
     reached = [float(groups.shape[1])]
-    for size in domain_sizes[:-1]:
-        domains = np.sort(groups // size, axis=1)
-        reached.append(float(1 + np.max(np.sum(np.diff(domains, axis=1) > 0, axis=1))))
+    for of_rank in domains[:-1]:
+        found = np.sort(of_rank[groups], axis=1)
+        reached.append(float(1 + np.max(np.sum(np.diff(found, axis=1) > 0, axis=1))))
     reached.append(1.0)
     return [inner / outer for inner, outer in pairwise(reached)]
 

@@ -316,7 +316,8 @@ def test_a_layout_written_as_text_is_refused(plan_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["topologies", "models", "scenarios", "software", "accelerators", "targets"]
+    "kind",
+    ["topologies", "inventories", "models", "scenarios", "software", "accelerators", "targets"],
 )
 def test_list(kind):
     text = run("list", kind).stdout

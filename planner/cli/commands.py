@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Kind] = {
     "topologies": "topology",
+    "inventories": "inventory",
     "models": "model",
     "scenarios": "scenario",
     "software": "software",
     "accelerators": "accelerator",
     "sweeps": "sweep",
 }
-SCHEMAS = ("scenario", "topology", "model", "sweep")
+SCHEMAS = ("scenario", "topology", "inventory", "model", "sweep")
 
 
 @click.group(
@@ -231,7 +232,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
 def list_(kind: str, as_json: bool) -> None:
     """List what ships.
 
-    KIND is topologies, models, scenarios, software, accelerators, sweeps or targets.
+    KIND is topologies, inventories, models, scenarios, software, accelerators, sweeps or targets.
     """
     from planner.cli.output import show
     from planner.report.listing import facts_of, listing_report
@@ -254,7 +255,7 @@ def _targets() -> list[dict[str, Any]]:
 def schema(kind: str) -> None:
     """Print the JSON Schema of a kind of file, for editors.
 
-    NAME is scenario, topology, model or sweep.
+    NAME is scenario, topology, inventory, model or sweep.
     """
     from planner import api
     from planner.cli.output import print_json

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from planner.cost.layers import LayerKind, key_value_sizes, layer_kinds
 from planner.errors import InputError
 from planner.layout import Numeric
+from planner.problem.cluster import Cluster
 from planner.problem.hardware import (
     ELEMENT_BYTES,
     Accelerator,
@@ -140,6 +141,7 @@ class CostContext:
     kinds: tuple[LayerKind, ...]
     attended_share: float  # of the causal half that queries see, mean over layers
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
+    cluster: Cluster | None = None  # the usable nodes; None: the whole topology
 
     @property
     def reserved(self) -> tuple[int, int]:
@@ -207,6 +209,9 @@ class CostContext:
                 model, training.sequence_length, training.document_length
             ),
             ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
+            cluster=None
+            if scenario.inventory is None
+            else Cluster.of(scenario.inventory, scenario.topology),
         )
 
 

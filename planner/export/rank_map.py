@@ -6,6 +6,7 @@ ranks in an order of its own; where the two differ, ranks are put on hosts by a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,23 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import ExportError
-from planner.export.job import Job, order_as_atoms
+from planner.export.job import Job, one_line, order_as_atoms
 from planner.grids import EXPERT_GRID
 from planner.ranks import Order, order_atoms
 from planner.targets import target
 
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LARGEST_HOST = 16
 """Accelerators of the largest host there is: wider scale-up domains span several hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts of a job: ranks on each, hosts of a scale-up domain, hosts that share a switch."""
+    """Hosts of a job: ranks on each, hosts of a scale-up domain, hosts that share a switch.
+
+    names: in the order of places, where the plan names nodes.
+    """
 
     number: int
     ranks_each: int
     in_domain: int
     under_switch: int | None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ def hosts(job: Job) -> Hosts:
         ExportError: it is not known how many accelerators a host has, or the plan's domains do not
             fill hosts evenly.
     """
+    if job.plan.nodes is not None:
+        return _named_hosts(job, job.plan.nodes.ranks)
     topology, ranks = job.scenario.topology, job.scenario.num_accelerators
     tiers = topology.tiers
     inner, name = tiers[0], topology.accelerator.name
@@ -118,8 +126,29 @@ def hosts(job: Job) -> Hosts:
             f"{domain} ranks of each {inner.name} domain do not fall evenly on hosts of {size}; "
             f"expressible: a multiple of the hosts used"
         )
-    number, in_domain = ranks // each, domain // each
-    under = None
-    if in_domain == 1 and len(tiers) > 2:
-        under = min(fill.get(tiers[1].name, tiers[1].width), number)
-    return Hosts(number, each, in_domain, under)
+    return Hosts(ranks // each, each, domain // each, _under(job, ranks // each, domain // each))
+
+
+def _under(job: Job, number: int, in_domain: int) -> int | None:
+    """Hosts under one leaf switch, where a host is a whole innermost domain."""
+    tiers, fill = job.scenario.topology.tiers, job.plan.fill or {}
+    if in_domain != 1 or len(tiers) <= 2:
+        return None
+    return min(fill.get(tiers[1].name, tiers[1].width), number)
+
+
+def _named_hosts(job: Job, runs: Sequence[tuple[str, int]]) -> Hosts:
+    """The nodes that a plan names, each with equally many ranks in a row."""
+    names, counts = [name for name, _ in runs], sorted({count for _, count in runs})
+    bad = next((name for name in names if not NODE_NAME.fullmatch(name)), None)
+    if bad is not None:
+        raise ExportError(f"the node name {one_line(bad)!r} is no host name")
+    if len(counts) > 1 or len(set(names)) < len(names):
+        raise ExportError(
+            f"nodes hold {' or '.join(map(str, counts))} ranks in a row: a launcher wants alike "
+            "many on each; the target rankfile writes any"
+        )
+    fill, inner = job.plan.fill or {}, job.scenario.topology.tiers[0].name
+    domain = fill.get(inner, counts[0])
+    in_domain = domain // counts[0] if domain % counts[0] == 0 and domain else 1
+    return Hosts(len(names), counts[0], in_domain, _under(job, len(names), in_domain), (*names,))

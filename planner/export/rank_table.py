@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.export.job import Job, commented, stamp
+from planner.export.job import Job, commented, one_line, stamp
 from planner.export.rank_map import hosts
 from planner.export.shell import framework
 from planner.ranks import atom_coordinates, expert_coordinates, framework_order
@@ -20,11 +20,11 @@ def export_rank_table(job: Job) -> dict[str, str]:
         ExportError: the framework cannot express the plan, or hosts do not hold it evenly.
     """
     found, _, _ = framework(job)
-    where = hosts(job)
     place = np.empty(job.scenario.num_accelerators, dtype=np.int64)
     place[found.ranks()] = np.arange(len(place))
     order = framework_order(job.layout, job.scenario.software.orders[found.order])
-    columns = {"rank": np.arange(len(place)), "host": place // where.ranks_each}
+    host, names, head = _hosts(job)
+    columns = {"rank": np.arange(len(place)), "host": host[place]}
     # ranks of a host have its accelerators in the order of their numbers
     columns["local_rank"] = _position_in_host(columns["host"])
     coordinates = atom_coordinates(order)
@@ -33,14 +33,31 @@ def export_rank_table(job: Job) -> dict[str, str]:
         experts = expert_coordinates(coordinates, job.layout.etp, job.layout.ep)
         columns |= {name: experts[name] for name in ("etp", "ep", "edp")}
     rows = np.stack(list(columns.values()), axis=1).tolist()
+    for row in rows if names else ():
+        row[1] = names[row[1]]
     lines = [
         *commented(stamp(job, target("rankfile"))),
-        f"# hosts {where.number}, ranks on each {where.ranks_each}, hosts of a scale-up domain "
-        f"{where.in_domain}; hosts of one domain in a row",
+        f"# {head}",
         "\t".join(columns),
         *("\t".join(map(str, row)) for row in rows),
     ]
     return {FILE_NAME: "\n".join([*lines, ""])}
+
+
+def _hosts(job: Job) -> tuple[np.ndarray, list[str], str]:
+    """The host of every place, names of hosts where the plan has them, and a line about them."""
+    if job.plan.nodes is not None:
+        names = [one_line(name) for name, _ in job.plan.nodes.ranks]
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        of_run = np.array([numbers[name] for name in names])
+        host = np.repeat(of_run, [count for _, count in job.plan.nodes.ranks])
+        return host, list(numbers), f"hosts {len(numbers)}, by name, in the order of places"
+    where = hosts(job)
+    head = (
+        f"hosts {where.number}, ranks on each {where.ranks_each}, hosts of a scale-up domain "
+        f"{where.in_domain}; hosts of one domain in a row"
+    )
+    return np.arange(job.scenario.num_accelerators) // where.ranks_each, [], head
 
 
 def _position_in_host(host: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import re
 from planner.export.job import Job, commented, stamp
 from planner.export.rank_map import Hosts, RankMap, hosts
 from planner.export.shell import exports, framework
+from planner.ingest.hostlist import compressed
 from planner.targets import target
 
 FILE_NAME = "job.sbatch"
@@ -56,7 +57,9 @@ def options(job: Job, where: Hosts) -> list[str]:
         "ntasks-per-node": where.ranks_each,
         "gpus-per-node": where.ranks_each,
     }
-    if where.in_domain > 1:
+    if where.names:
+        lines["nodelist"] = compressed(where.names)
+    elif where.in_domain > 1:
         lines["segment"] = where.in_domain
     elif where.under_switch and where.under_switch < where.number:
         lines["switches"] = -(-where.number // where.under_switch)
@@ -67,9 +70,7 @@ def _places(found: RankMap, where: Hosts) -> list[str]:
     """The hosts in order, the host of every rank, and a host file where blocks do not do."""
     lines = [
         f"readonly RANKS={where.number * where.ranks_each} PER_HOST={where.ranks_each}",
-        'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
-        f'((${{#hosts[@]}} == {where.number})) || {{ echo "planned for {where.number} hosts, got '
-        '${#hosts[@]}" >&2; exit 1; }',
+        *_host_lines(where),
         "# the planned host of each rank, by its number: places are filled in the plan's order",
         "host_of_rank() {",
         '  awk -v ranks="$RANKS" -v each="$PER_HOST" '
@@ -86,17 +87,37 @@ def _places(found: RankMap, where: Hosts) -> list[str]:
         "}",
         "mapfile -t planned < <(host_of_rank)",
     ]
-    if found.as_counted:
+    if found.as_counted and list(where.names) == sorted(where.names):
         return [*lines, 'place=(--distribution=block --ntasks-per-node="$PER_HOST")']
     return [
         *lines,
-        "# no order of the framework's own places the ranks as planned: a host for each of them",
+        "# blocks in Slurm's order of hosts do not place the ranks as planned: a host for each",
         "SLURM_HOSTFILE=$(mktemp)",
         "export SLURM_HOSTFILE",
         "trap 'rm -f \"$SLURM_HOSTFILE\"' EXIT",
         'for host in "${planned[@]}"; do echo "${hosts[host]}"; done > "$SLURM_HOSTFILE"',
         "unset SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE  # they would contradict the file",
         "place=(--distribution=arbitrary)",
+    ]
+
+
+def _host_lines(where: Hosts) -> list[str]:
+    """The hosts in the order of places: those of the plan, or those of the job as they come."""
+    given = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
+    if not where.names:
+        return [
+            given,
+            f'((${{#hosts[@]}} == {where.number})) || {{ echo "planned for {where.number} hosts, '
+            'got ${#hosts[@]}" >&2; exit 1; }',
+        ]
+    return [
+        "# the plan's nodes, in the order of its places",
+        f"hosts=({' '.join(where.names)})",
+        'if ! diff <(printf "%s\\n" "${hosts[@]}" | sort) '
+        '<(scontrol show hostnames "$SLURM_JOB_NODELIST" | sort) >&2; then',
+        '  echo "the job has other nodes than planned (< planned, > given)" >&2',
+        "  exit 1",
+        "fi",
     ]
 
 

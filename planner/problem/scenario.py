@@ -12,7 +12,9 @@ from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.files import Reference, Strict, from_document, load
+from planner.problem.cluster import Cluster
 from planner.problem.frozen import FROZEN
+from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
 from planner.problem.quantities import Accelerators, Count, Quantity
@@ -98,6 +100,8 @@ class Scenario(Strict):
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]
+    # The nodes there are; without it, every domain of the topology is there and whole.
+    inventory: Annotated[Inventory, Reference("inventory")] | None = None
     num_accelerators: Accelerators
     training: Training
     software: Annotated[Software, Reference("software")] = Field(
@@ -113,6 +117,22 @@ class Scenario(Strict):
             raise InputError(
                 f"{self.num_accelerators} accelerators are more than the {most} of topology "
                 f"{self.topology.name}",
+                key="num_accelerators",
+                value=self.num_accelerators,
+                allowed=f"an integer from 1 to {most}",
+                nearest=str(most),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_exist(self) -> "Scenario":
+        if self.inventory is None:
+            return self
+        most = Cluster.of(self.inventory, self.topology).largest
+        if self.num_accelerators > most:
+            raise InputError(
+                f"{self.num_accelerators} accelerators are more than the {most} usable ones that "
+                f"inventory {self.inventory.name} has in one {self.topology.tier_names[-1]} domain",
                 key="num_accelerators",
                 value=self.num_accelerators,
                 allowed=f"an integer from 1 to {most}",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from planner.files import Kind, load, names
 from planner.problem.hardware import Accelerator
+from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.pattern import LETTERS
 from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
@@ -31,6 +32,8 @@ def facts_of(kind: Kind) -> list[Facts]:
 def _facts(kind: Kind, name: str) -> Facts:
     if kind == "topology":
         return _topology(load(name, kind, Topology))
+    if kind == "inventory":
+        return _inventory(load(name, kind, Inventory))
     if kind == "model":
         return _model(load(name, kind, Model))
     if kind == "scenario":
@@ -48,6 +51,15 @@ def _topology(topology: Topology) -> Facts:
         "accelerator": topology.accelerator.name,
         "number": f"{topology.num_accelerators:,}",
         "tiers: width × GB/s": ", ".join(tiers),
+    }
+
+
+def _inventory(inventory: Inventory) -> Facts:
+    usable = sum(node.state == "usable" for node in inventory.nodes)
+    return {
+        "nodes": f"{len(inventory.nodes):,}, {usable:,} usable",
+        "tiers": ", ".join(inventory.tiers),
+        "description": inventory.description,
     }
 
 

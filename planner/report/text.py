@@ -17,6 +17,7 @@ from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
 from planner.report import choice, groups, listing, memory
 from planner.report.layouts import layout_in_words, layout_label, layout_labels
+from planner.report.nodes import nodes
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -58,6 +59,7 @@ def plan_report(plan: Plan) -> RenderableType:
             proof(plan, scenario.search.robust),
             choice.chosen(plan),
             groups.places(plan, scenario),
+            nodes(plan),
             _time(plan),
             *_memory(plan),
             groups.traffic(plan),

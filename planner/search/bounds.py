@@ -30,16 +30,19 @@ def component_minima(
     num_ranks: int,
     tiers: TierArrays,
     inner: tuple[int, int],
+    held: tuple[tuple[int, ...], ...] | None = None,
 ) -> tuple[Price, BoolArray]:
     """Least seconds of a call and least busy seconds per byte of groups of these sizes.
 
     Each component's least over the splits of a group that some fill of `num_ranks` realises with
-    inner[0] to inner[1] members in one innermost domain. Second, whether there is such a split;
+    inner[0] to inner[1] members in one innermost domain; held: of these fills only. Second, whether
+    there is such a split;
     the costs are zeros where not. Shapes are that of `sizes`.
     """
     distinct, position = distinct_values(sizes)
     rows = [
-        _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner) for size in distinct.tolist()
+        _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner, held)
+        for size in distinct.tolist()
     ]
     possible = np.array([row is not None for row in rows], dtype=bool)[position]
     return _columns(rows, len(widths), position), possible
@@ -91,8 +94,9 @@ def _minima(
     num_ranks: int,
     tiers: _Tiers,
     inner: tuple[int, int],
+    held: tuple[tuple[int, ...], ...] | None,
 ) -> Price | None:
-    options = splits(size, widths, num_ranks)
+    options = splits(size, widths, num_ranks, held=held)
     options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
     if not len(options):
         return None

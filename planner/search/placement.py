@@ -87,11 +87,16 @@ def fills(widths: Sequence[int], num: int) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def _splits(
-    size: int, widths: tuple[int, ...], num: int | None, beside: tuple[int, ...] | None
+    size: int,
+    widths: tuple[int, ...],
+    num: int | None,
+    beside: tuple[int, ...] | None,
+    held: tuple[tuple[int, ...], ...] | None,
 ) -> IntArray:
     found = np.array(fills(widths, size), dtype=np.int64).reshape(-1, len(widths))
     if num is not None:
-        room = np.array(fills(widths, num), dtype=np.int64).reshape(-1, len(widths))
+        possible = fills(widths, num) if held is None else held
+        room = np.array(possible, dtype=np.int64).reshape(-1, len(widths))
         if beside is not None:
             taken = np.array(beside, dtype=np.int64)
             room = room[(room % taken == 0).all(axis=1)] // taken
@@ -106,17 +111,18 @@ def splits(
     widths: Sequence[int],
     num: int | None = None,
     beside: Sequence[int] | None = None,
+    held: tuple[tuple[int, ...], ...] | None = None,
 ) -> IntArray:
     """All splits (g_1 .. g_T) of a group of `size` members, shape (S, T).
 
     With `num` ranks given, exactly those that some placement of some fill realises: g_t divides
     f_t for one fill of `num` (the other atoms can always take the rest). Without, a superset.
     With `beside`, the split of another group that shares no atom with this one, exactly those
-    that occur together with it.
+    that occur together with it. With `held`, of these fills of `num` only.
     """
     if beside is not None and num is None:
         raise ValueError("splits beside another group need the number of ranks")
-    return _splits(size, tuple(widths), num, None if beside is None else tuple(beside))
+    return _splits(size, tuple(widths), num, None if beside is None else tuple(beside), held)
 
 
 # --- placements -------------------------------------------------------------------------------

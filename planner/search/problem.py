@@ -19,6 +19,7 @@ from planner.layout import CP_KINDS, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
+from planner.search.placement import fills
 from planner.search.room import BLOCK_ROWS
 
 IntArray = NDArray[np.int64]
@@ -64,8 +65,17 @@ class LayoutProblem:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Children per domain of every tier, inner to outer."""
-        return self.ctx.topology.widths
+        """Children per domain of every tier, inner to outer; of an inventory, most blocks."""
+        cluster = self.ctx.cluster
+        return self.ctx.topology.widths if cluster is None else cluster.widths
+
+    @cached_property
+    def _held_fills(self) -> tuple[tuple[int, ...], ...] | None:
+        """The fills that nodes of the inventory hold; None without one."""
+        cluster = self.ctx.cluster
+        if cluster is None:
+            return None
+        return tuple(f for f in fills(self.widths, self.ctx.num_accelerators) if cluster.holds(f))
 
     @cached_property
     def degrees(self) -> IntArray:
@@ -115,7 +125,13 @@ class LayoutProblem:
                 inner = (tp_inside, tp_inside)
             sizes = degrees[:, list(groups[group])].prod(axis=1)
             least[group, kind], some = component_minima(
-                kind, sizes, self.widths, self.ctx.num_accelerators, self.ctx.tiers, inner
+                kind,
+                sizes,
+                self.widths,
+                self.ctx.num_accelerators,
+                self.ctx.tiers,
+                inner,
+                self._held_fills,
             )
             possible &= some
         costs = self._least_costs(shape, least)
@@ -128,9 +144,26 @@ class LayoutProblem:
         return {name: joined(channel, least) for name, channel in shape.traffic.items()}
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
-        """Exact step seconds of rows: (R), (R, A, T) → (R)."""
+        """Exact step seconds of rows: (R), (R, A, T) → (R); inf where no nodes hold the fill."""
+        if self.ctx.cluster is not None:
+            held = self.held(placements)
+            if not held.all():
+                total = np.full(len(shapes), np.inf)
+                total[held] = self._scored(shapes[held], placements[held])
+                return total
+        return self._scored(shapes, placements)
+
+    def _scored(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         step = evaluate(self.ctx, self.table.take(shapes), splits_of(placements))
         return np.asarray(step.total, dtype=np.float64)
+
+    def held(self, placements: IntArray) -> BoolArray:
+        """Which placements (R, A, T) some nodes of the inventory hold, (R)."""
+        cluster = self.ctx.cluster
+        if cluster is None or not len(placements):
+            return np.ones(len(placements), dtype=bool)
+        found, inverse = np.unique(placements.prod(axis=1), axis=0, return_inverse=True)
+        return np.array([cluster.holds(fill) for fill in found.tolist()])[inverse.reshape(-1)]
 
     def slow_byte_seconds(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Busy seconds of the links outside the innermost tier in a step, summed over groups."""

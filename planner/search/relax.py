@@ -13,6 +13,7 @@ from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.layers import model_stages
 from planner.layout import LayoutTable
+from planner.problem.cluster import Cluster
 from planner.problem.recipes import RECIPES
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
@@ -110,9 +111,11 @@ def placeable(problem: LayoutProblem, orders: str) -> bool:
     if not problem.num_shapes:
         return False
     if orders == "framework":
-        shapes, _ = order_rows(problem, np.arange(problem.num_shapes))
-        return len(shapes) > 0
-    return bool(fills(problem.widths, problem.ctx.num_accelerators))
+        _, rows = order_rows(problem, np.arange(problem.num_shapes))
+        return bool(problem.held(rows).any())
+    cluster = problem.ctx.cluster
+    possible = fills(problem.widths, problem.ctx.num_accelerators)
+    return any(cluster is None or cluster.holds(fill) for fill in possible)
 
 
 Change = tuple[dict[str, Any], Scenario]
@@ -171,7 +174,10 @@ def _both(scenario: Scenario, one: Change, other: Change) -> Change | None:
 
 def multiples(scenario: Scenario) -> Iterator[Scenario]:
     """The scenario on multiples of its accelerators, as many as there are."""
-    most = scenario.topology.num_accelerators // scenario.num_accelerators
+    whole = scenario.topology.num_accelerators
+    if scenario.inventory is not None:
+        whole = Cluster.of(scenario.inventory, scenario.topology).largest
+    most = whole // scenario.num_accelerators
     for factor in range(2, min(most, MOST_TIMES) + 1):
         yield scenario.replace(num_accelerators=scenario.num_accelerators * factor)
 

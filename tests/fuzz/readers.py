@@ -18,6 +18,7 @@ from planner.evidence.latencies import read_latencies
 from planner.evidence.published import read_runs
 from planner.evidence.sweeps import read_sweeps
 from planner.files import Strict, data_root, from_document, load
+from planner.ingest.cluster_import import import_topology
 from planner.ingest.launch_args import read_launch
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
@@ -101,6 +102,8 @@ READERS = (
            api.Plan.from_document, aside=("planner_version",)),
     Reader("sweep", read_points, [SAMPLES / "sweep.yaml"]),
     Reader("config.json", api.import_model, sorted((DATA / "huggingface").iterdir())),
+    Reader("cluster", lambda path: import_topology([path], "dgx-h100", 8),
+           sorted((DATA / "topology").iterdir())),
     Reader("runs", read_runs, [SAMPLES / "runs.jsonl"]),
     Reader("sweeps", lambda path: read_sweeps([path]),
            [*sorted((DATA / "nccl").iterdir()), SAMPLES / "sweeps.jsonl"]),
