@@ -131,8 +131,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a robust bound without its factor", "search/families.py",
-        "lower = lower * bars.step_ends(bars.shipped(), ctx, table)[1]",
-        "lower = lower * 2.0 * bars.step_ends(bars.shipped(), ctx, table)[1]", FAMILIES,
+        "lower = lower * factor\n", "lower = 2.0 * lower * factor\n", FAMILIES,
     ),
     Mutation(
         "certificate takes any bound", "search/certify.py",

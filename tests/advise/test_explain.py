@@ -11,6 +11,7 @@ from planner import api
 from planner.advice import LABELS, Explanation, GroupPlace
 from planner.advise.explain import depth, explain
 from planner.planfile import Plan
+from tests.expert_scenarios import experts
 from tests.scenarios import (
     PEAK,
     SHIPPED_4D,
@@ -18,6 +19,11 @@ from tests.scenarios import (
     model,
     scenario,
     shipped_plan,
+    small_model,
+    small_scenario,
+    small_software,
+    small_topology,
+    small_training,
     topology,
     training,
 )
@@ -175,3 +181,23 @@ def test_the_document_is_plain_json_with_stable_keys(found: Explanation) -> None
                 "gain_fraction", "infeasible",
             }  # fmt: skip
     assert Plan.from_document(document["plan"]) == Plan.from_document(found.plan.to_document())
+
+
+def test_experts_groups_that_share_an_atom_are_exchanged_alike() -> None:
+    """What an exchange costs is said of every group it moves, and of an inversion the same."""
+    job = small_scenario(
+        16,
+        topology=small_topology((4, 4)),
+        model=small_model(moe=experts(expert_ffn_hidden_size=512)),
+        training=small_training(sequence_length=960, global_batch_size=16),
+        software=small_software(dispatchers=("flex",), recompute=("none",)),
+    )
+    found = explain(job, api.evaluate(job, "ep=4,pp=2"))
+    groups = places(found)
+    assert set(groups) == {"ep", "edp", "shard", "pp"}
+    for name, place in groups.items():
+        for other, cost in place.exchanges.items():
+            assert groups[other].exchanges[name] == cost
+    assert set(groups["ep"].exchanges) == {"edp", "shard", "pp"}
+    for pair in found.inversions:
+        assert groups[pair.inner].exchanges.get(pair.outer) == pair.exchange_seconds
