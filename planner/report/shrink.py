@@ -42,7 +42,7 @@ def shrink_report(found: Shrunk) -> RenderableType:
         ("", "l"), ("accelerators", "r"), ("layout", "w"), ("step", "r"), ("loss", "r"),
         ("memory", "l"),
     ]  # fmt: skip
-    parts = [
+    parts: list[RenderableType | None] = [
         head,
         section(
             "Ways on with the same global batch, the fastest first",
