@@ -124,10 +124,9 @@ MUTATIONS = (
         "lower[cut] = 1.2 * any_kind_bounds(ctx, part.take(cut))", FAMILIES,
     ),
     Mutation(
-        "families dropped at the threshold", "search/families.py",
-        "near = int(np.searchsorted(self.lower[self.taken :], within, side=\"right\"))",
-        "near = int(np.searchsorted(self.lower[self.taken :], 0.8 * within, side=\"right\"))",
-        FAMILIES,
+        "families left behind once something fits", "search/families.py",
+        "        if min(whole.rest, split.rest) > threshold:\n            break",
+        "        if min(whole.rest, split.rest) > 0.5 * threshold:\n            break", FAMILIES,
     ),
     Mutation(
         "a robust bound without its factor", "search/families.py",
