@@ -1,44 +1,166 @@
-"""CPU seconds from a parsed scenario to a proven plan, imports excluded.
+"""The proven search against costing every row of the same space, and its CPU seconds.
 
-python benchmarks/search.py [SCENARIO...]
+    python benchmarks/search.py [SCENARIO...] [--picture FILE]
+
+Both sides start from a parsed scenario. Exhaustive: every layout that is legal and fits, written
+out (`search.enumerate`), and all its placements over all fills, costed in blocks by the same
+vectorised step. Where that would take more than two minutes (--most), layouts are drawn at random
+and their rate is carried over: such seconds are marked ~. Times are CPU seconds of this process.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from planner.api import load_scenario, plan
+from planner.cost.context import CostContext
+from planner.problem.scenario import Scenario
+from planner.search.enumerate import layouts
+from planner.search.placement import SideConstraints, count_placements, fills
+from planner.search.problem import LayoutProblem
+from planner.search.room import accepted
+from planner.search.rows import blocks
+
+SAMPLED_SECONDS = 5.0
+BLOCK_ROWS = 16384
 
 SCENARIOS = (
-    "llama3-8b-h100x8",
-    "llama3-70b-h100x1024",
-    "llama3-405b-h100x16384",
-    "llama3-405b-128k-h100x16384",
-    "llama3-405b-meta24k-h100x16384",
-    "llama3-405b-gb200x1152",
-    "llama3-405b-h100x131072",
+    ("dense", "llama3-8b-h100x8", {}),
+    ("dense", "llama3-8b-torchtitan-h100x64", {}),
+    ("dense", "llama3-70b-h100x1024", {}),
+    ("dense", "llama3-405b-h100x16384", {"num_accelerators": "4096"}),
+    ("dense", "llama3-405b-h100x16384", {}),
+    ("dense", "llama3-405b-h100x131072", {}),
+    ("experts", "mixtral-8x7b-h100x64", {}),
+    ("experts", "deepseek-v3-gb300x256", {}),
+    ("experts", "deepseek-v3-h800x2048", {}),
 )
 
 
+@dataclass(frozen=True)
+class Exhaustive:
+    """What costing everything takes, and the least step found (of all or of the drawn rows)."""
+
+    shapes: int
+    placements: int
+    seconds: float
+    estimated: bool
+    least: float
+
+
+def exhaustive(scenario: Scenario, most_seconds: float) -> Exhaustive:
+    """Write out and cost every row, or as many as tell the rate."""
+    start = time.process_time()
+    ctx = CostContext.of(scenario)
+    table, _ = layouts(ctx, scenario.search)
+    problem = LayoutProblem(ctx, table.take(accepted(ctx, scenario.search, table)))
+    written = time.process_time() - start
+    rows = placements(problem)
+    rate = cost(problem, np.random.default_rng(0).permutation(problem.num_shapes), SAMPLED_SECONDS)
+    if written + rows / rate[0] > most_seconds:
+        return Exhaustive(problem.num_shapes, rows, written + rows / rate[0], True, rate[1])
+    start = time.process_time()
+    _, least = cost(problem, np.arange(problem.num_shapes), np.inf)
+    spent = written + time.process_time() - start
+    return Exhaustive(problem.num_shapes, rows, spent, False, least)
+
+
+def placements(problem: LayoutProblem) -> int:
+    """Rows of all shapes."""
+    distinct, times = np.unique(problem.degrees, axis=0, return_counts=True)
+    return sum(
+        int(number) * sum(count_placements(tuple(row), fill) for fill in all_fills)
+        for row, number in zip(distinct.tolist(), times, strict=True)
+        for all_fills in [fills(problem.widths, prod(row))]
+    )
+
+
+def cost(problem: LayoutProblem, shapes: np.ndarray, within: float) -> tuple[float, float]:
+    """Rows per CPU-second and the least step of the shapes' rows, until the seconds are over."""
+    start, rows, least, free = time.process_time(), 0, np.inf, SideConstraints()
+    waiting: list[tuple[int, np.ndarray]] = []
+    count = 0
+    for number, shape in enumerate(shapes.tolist(), 1):
+        for block in blocks(problem, shape, free):
+            waiting.append((shape, block))
+            count += len(block)
+        if count >= BLOCK_ROWS or number == len(shapes):
+            of = np.repeat([s for s, _ in waiting], [len(block) for _, block in waiting])
+            if count:
+                seconds = problem.score_rows(of, np.concatenate([block for _, block in waiting]))
+                rows, least = rows + count, min(least, float(seconds.min()))
+            waiting, count = [], 0
+            if time.process_time() - start > within:
+                break
+    return rows / max(time.process_time() - start, 1e-9), least
+
+
 def main() -> None:
-    """Print the best of three runs of every scenario."""
-    names = sys.argv[1:] or SCENARIOS
-    plan(load_scenario(names[0]))  # imports, caches of units and files
-    print(f"{'scenario':34} {'CPU s':>6} {'layouts':>9} {'opened':>7} {'placements':>11}  status")
-    for name in names:
-        scenario = load_scenario(name)
-        seconds = []
-        for _ in range(3):
+    """Print a row for every scenario; with --picture draw both sides over the space's size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenario", nargs="*")
+    parser.add_argument("--picture")
+    parser.add_argument("--most", type=float, default=120.0, help="seconds before estimating")
+    arguments = parser.parse_args()
+    plan(load_scenario("llama3-8b-h100x8"), top_k=1)  # imports, caches of units and files
+    chosen = [row for row in SCENARIOS if not arguments.scenario or row[1] in arguments.scenario]
+    columns = ("model", "accelerators", "layouts", "placements", "opened", "costed", "proven",
+               "exhaustive", "ratio")  # fmt: skip
+    print("| " + " | ".join(columns) + " |")
+    print("|---|" + "--:|" * (len(columns) - 1))
+    points = []
+    for kind, name, overrides in chosen:
+        scenario = load_scenario(name, overrides)
+        spent = []
+        for _ in range(2):
             start = time.process_time()
-            found = plan(scenario)
-            seconds.append(time.process_time() - start)
-        spent = found.search
-        assert spent is not None
+            found = plan(scenario, top_k=1)
+            spent.append(time.process_time() - start)
+        every, seconds, search = exhaustive(scenario, arguments.most), min(spent), found.search
+        assert search is not None and found.objective_seconds is not None
+        assert every.estimated or np.isclose(every.least, found.objective_seconds, rtol=1e-9)
+        mark = "~" if every.estimated else ""
         print(
-            f"{name:34} {min(seconds):6.2f} {spent.shapes:9,} {spent.opened:7,} "
-            f"{spent.placements:11,}  {found.status}"
+            f"| {scenario.model.name} | {scenario.num_accelerators:,} | {every.shapes:,} | "
+            f"{every.placements:,} | {search.opened:,} | {search.placements:,} | {seconds:.2f} s | "
+            f"{mark}{every.seconds:,.1f} s | {mark}{every.seconds / seconds:,.1f} |",
+            flush=True,
         )
+        points.append((kind, scenario.num_accelerators, every, seconds))
+    if arguments.picture:
+        draw(points, arguments.picture)
+
+
+def draw(points: list[tuple[str, int, Exhaustive, float]], path: str) -> None:
+    """Seconds of both sides over the placements in the space."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    for kind, marker in (("dense", "o"), ("experts", "s")):
+        of = sorted((p for p in points if p[0] == kind), key=lambda p: p[2].placements)
+        sizes = [p[2].placements for p in of]
+        axes.plot(
+            sizes, [p[3] for p in of], marker=marker, color="#1f6f8b", label=f"proven, {kind}"
+        )
+        axes.plot(sizes, [p[2].seconds for p in of], marker=marker, color="#c0562f", ls="--",
+                  label=f"every row costed, {kind}")  # fmt: skip
+        for p in of:
+            axes.annotate(f"{p[1]:,}", (p[2].placements, p[3]), textcoords="offset points",
+                          xytext=(4, -11), fontsize=7)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="placements of legal layouts that fit",
+             ylabel="CPU seconds")  # fmt: skip
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Found:
     def layout(self) -> dict[str, Any] | None:
         """The layout shown."""
         best = None if self.result is None else self.result.best
-        return None if best is None else self.answer.problem.table.row(best.shape).to_document()
+        return None if best is None else self.answer.problem.layout(best.shape).to_document()
 
     @property
     def step_seconds(self) -> float | None:

@@ -111,10 +111,11 @@ class LayoutLike(Protocol):
 class Layout:
     """One layout: degrees and their companions.
 
-    `stage_layers` gives the layers of each pipeline stage where the default split (even, the
-    remainder to the middle) is not meant. `overlap` names the axes whose traffic runs beside
-    computation ("tp+dp", "none"). `cp_a2a` is the inner degree of hierarchical context parallelism.
-    Of the pairs of schedules that virtual stages tell apart, `vp` decides.
+    `stage_layers` gives the layers of each pipeline stage, or of each of its pp·vp chunks in model
+    order, where the default split (even, the remainder to the middle) is not meant. `overlap` names
+    the axes whose traffic runs beside computation ("tp+dp", "none"). `cp_a2a` is the inner degree
+    of hierarchical context parallelism. Of the pairs of schedules that virtual stages tell apart,
+    `vp` decides.
     """
 
     tp: int = 1
@@ -310,6 +311,11 @@ class LayoutTable:
             for name in _INT_COLUMNS
         }
         return LayoutTable(**columns, stage_layers=self.stage_layers)
+
+    def first_like(self, i: int) -> int:
+        """The first row that equals row `i` in every column."""
+        columns = (getattr(self, name) for name in _INT_COLUMNS)
+        return int(np.argmax(np.all([column == column[i] for column in columns], axis=0)))
 
     def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:
         """Degrees of a grid's atoms, shape (N, atoms)."""

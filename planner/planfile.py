@@ -110,6 +110,8 @@ class SearchReport:
     cpu_seconds: float
     excluded: Mapping[str, int]
     rule_texts: Mapping[str, str]
+    any_split: bool = False  # whether it is over every split of the layers, or the default one
+    best_splits: int = 0  # layouts whose best split was computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,8 @@ class Plan:
     accelerator_hours: float | None = None
     cost: float | None = None
     layout: Mapping[str, Any] | None = None
+    # where another split was chosen: {stage_layers, step_seconds, fits} of the default one
+    default_split: Mapping[str, Any] | None = None
     fill: Mapping[str, int] | None = None
     placement: Mapping[str, Mapping[str, int]] | None = None
     rank_order: tuple[tuple[str, int], ...] | None = None

@@ -40,6 +40,7 @@ from planner.search.problem import LayoutProblem, grid_of, splits_of
 from planner.search.protocol import Row, Watch, unwatched
 from planner.search.reasons import reasons as reasons_of
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
+from planner.search.room import accepted, searches_splits
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
 from planner.seating import seat_framework, seat_plan
@@ -114,6 +115,8 @@ def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
         cpu_seconds=time.process_time() - started[1],
         excluded={rule: count for rule, count in excluded.items() if count},
         rule_texts={**rule_sentences(rules_for(ctx)), **SENTENCES},
+        any_split=searches_splits(ctx, scenario.search),
+        best_splits=found.answer.best_splits,
     )
     status = result.status if result else "infeasible"
     if result is None or result.best is None:
@@ -123,13 +126,14 @@ def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
         return _nothing(ctx, scenario, base, found.answer.legal) if reasons else base
     own = best_placement(plain, result.best.shape)
     assert own is not None
-    layout = plain.table.row(result.best.shape)
+    layout = plain.layout(result.best.shape)
     concrete = of_batch(scenario, layout)
     ctx = ctx if concrete is scenario else CostContext.of(concrete)
     best = _filled(ctx, concrete, _base(concrete, status, report), layout, result.best, own[1])
     assert result.objective_seconds is not None
     return replace(
         best,
+        default_split=_default_split(ctx, concrete, layout),
         objective_seconds=result.objective_seconds / found.weight,
         bound_seconds=None if (b := result.bound_seconds) is None else b / found.weight,
         gap_fraction=result.gap_fraction,
@@ -195,6 +199,21 @@ def chosen_scenario(scenario: Scenario, plan_: Plan) -> Scenario:
     if plan_.choice is None:
         return scenario
     return scenario_from_document(plan_.inputs, "the chosen scenario")
+
+
+def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict[str, Any] | None:
+    """The layout in its default split and best placement, where it names another."""
+    if layout.stage_layers is None:
+        return None
+    default = replace(layout, stage_layers=None)
+    table = LayoutTable.from_layouts([default])
+    constraints = SideConstraints(orders=scenario.search.orders)
+    found = best_placement(LayoutProblem(ctx, table), 0, 0.0, constraints)
+    return {
+        "stage_layers": model_layers_by_stage(ctx.model, default, ctx.reserved),
+        "step_seconds": None if found is None else found[1],
+        "fits": bool(accepted(ctx, scenario.search, table)[0]),
+    }
 
 
 def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
@@ -306,8 +325,8 @@ def _filled(
 def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
-    split = model_layers_by_stage(ctx.model, layout, ctx.reserved)
-    document = {**layout.to_document(), "stage_layers": split}
+    split = layout.stage_layers or model_layers_by_stage(ctx.model, layout, ctx.reserved)
+    document = {**layout.to_document(), "stage_layers": list(split)}
     return replace(
         base,
         step_seconds=found.step_seconds,
@@ -336,7 +355,7 @@ def _runner_up(
 ) -> RunnerUp:
     """A runner-up beside the best; where the batch may differ, loss and terms are per token, as
     of the best plan's batch."""
-    layout = problem.table.row(row.shape)
+    layout = problem.layout(row.shape)
     own, times = ctx, 1.0
     if problem.ctx is not ctx:
         own = CostContext.of(of_batch(scenario, layout))

@@ -4,6 +4,8 @@ Chunks are numbered in model order, C = pp·vp of them; stage i holds chunks i, 
 The default split gives every chunk ⌊L/C⌋ layers and the remainder, one each, to the middle ones:
 the first also holds the embedding, the last the head and the loss. Where what the ends hold besides
 counts as layers (`reserved`: first, last), they have so many fewer, if others have more.
+
+A split that is given (`stage_layers`) has a number of layers for each stage, or one for each chunk.
 """
 
 from __future__ import annotations
@@ -48,9 +50,25 @@ def reserved_layers(software: Software, model: Model) -> Reserved:
 def layers_by_stage(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> list[int]:
     """Layers of every stage of one layout, or of one way of it."""
     if cut.stage_layers is not None:
-        return list(cut.stage_layers)
+        return given_stages(cut)
     layers = default_stage_layers(num_layers, cut, np.arange(cut.pp), reserved)
     return [int(count) for count in np.broadcast_to(layers, (cut.pp,))]
+
+
+def given_stages(cut: Cut) -> list[int]:
+    """Layers of every stage of a split that is given, by stages or by chunks."""
+    return [int(layers) for layers in by_stage(cut.stage_layers, cut)]
+
+
+def by_stage(numbers: Numeric, cut: Cut) -> Numeric:
+    """Sums of every stage, of numbers by stages or by chunks; all rows of a cut have as many."""
+    return np.reshape(numbers, (-1, int(np.max(cut.pp)))).sum(axis=0)
+
+
+def names_chunks(cut: Cut) -> bool:
+    """Whether a split is given, and by chunks."""
+    split = cut.stage_layers
+    return split is not None and len(split) == int(np.max(cut.pp)) * int(np.max(cut.vp))
 
 
 def default_stage_layers(
@@ -78,6 +96,8 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     None where the layout names stages that do not fall into equal chunks: then only its author
     knows how.
     """
+    if layout.stage_layers is not None and names_chunks(layout):
+        return list(layout.stage_layers)
     chunk = np.arange(layout.pp * layout.vp)
     placed = placed_layers(num_layers, layout, reserved)
     base, extra = divmod(int(placed), len(chunk))

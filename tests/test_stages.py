@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cost.pipeline import leading_layers
 from planner.layout import Layout
-from planner.stages import chunk_layers, default_stage_layers
+from planner.stages import chunk_layers, default_stage_layers, given_stages, names_chunks
 
 
 @given(
@@ -34,6 +35,15 @@ def test_the_remainder_is_in_the_middle():
     assert chunk_layers(126, Layout(pp=16)) == [7, *[8] * 14, 7]
     # DeepSeek-V3 on 8 stages of 2: 61 layers, a prediction layer for three
     assert chunk_layers(61, Layout(pp=8, vp=2), (0, 3)) == [*[4] * 15, 1]
+
+
+def test_chunks_that_are_named_are_the_chunks():
+    layout = Layout(pp=2, vp=2, stage_layers=(3, 4, 3, 2))
+    assert chunk_layers(12, layout) == [3, 4, 3, 2]
+    assert names_chunks(layout) and given_stages(layout) == [6, 6]
+    # leading dense layers lie where the first chunks do, not in the first stage's sum
+    leading = leading_layers(4, 12, layout, np.arange(2), np.array([6, 6]))
+    assert leading.tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(

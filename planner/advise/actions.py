@@ -117,6 +117,8 @@ def _pipeline(base: Baseline) -> Iterator[Idea]:
 def _lighter(base: Baseline) -> tuple[Change, ...]:
     """Splits with a layer less on the last stage, the first, or both, and more in between."""
     now = list(base.plan.layout["stage_layers"]) if base.plan.layout else []
+    if len(now) != base.layout.pp:
+        return ()  # by chunks, as its author or the search chose them
     found = []
     for ends in ([-1], [0], [0, -1]):
         split = list(now)

@@ -61,14 +61,17 @@ def chunk_passes(ctx: CostContext, layout: Layout, splits: Splits) -> ChunkPasse
 def layers_of_chunks(ctx: CostContext, layout: Layout) -> tuple[Numeric, ...]:
     """Layers of each kind on every chunk, in model order, prediction layers on the last.
 
-    A stage's layers that are given fall evenly into its chunks, what the ends hold besides counted.
+    Layers given by stage fall evenly into its chunks, what the ends hold besides counted.
     """
     way = way_of(layout)
     count = int(way.pp * way.vp)
     chunk = np.arange(count)
     row = Way(count, 1, None)
     layers = default_stage_layers(ctx.model.num_layers, row, chunk, ctx.reserved)
-    if way.stage_layers is not None:
+    if way.stage_layers is not None and len(way.stage_layers) == count:
+        layers = np.array(way.stage_layers)
+        row = Way(count, 1, way.stage_layers)
+    elif way.stage_layers is not None:
         stages = np.array(way.stage_layers)
         ends = ctx.reserved[0] * (chunk == 0) + ctx.reserved[1] * (chunk == count - 1)
         besides = np.zeros(len(stages))

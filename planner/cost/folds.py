@@ -16,7 +16,7 @@ import numpy as np
 from planner.cost.pipeline import DIRECTIONS, stage_classes, stages, zero_bubble_in_flight
 from planner.cost.pipeline import microbatches_in_flight as in_flight_1f1b
 from planner.layout import SCHEDULES, V_SHAPED, Layout, LayoutLike, Numeric
-from planner.stages import NONE, Cut, Reserved, default_stage_layers
+from planner.stages import NONE, Cut, Reserved, default_stage_layers, given_stages
 
 _V = np.isin(SCHEDULES, V_SHAPED)
 _FOLDED = _V | np.isin(SCHEDULES, ["dualpipe"])
@@ -139,6 +139,6 @@ def rank_layers(num_layers: int, layout: LayoutLike, stage: Numeric, reserved: R
 def layers_by_rank(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int]:
     """Layers of every stage of one layout, of a V of every rank."""
     if layout.stage_layers is not None:
-        return list(layout.stage_layers)
+        return given_stages(layout)
     layers = rank_layers(num_layers, layout, np.arange(layout.pp), reserved)
     return [int(count) for count in np.broadcast_to(layers, (layout.pp,))]

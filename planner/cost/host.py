@@ -36,6 +36,13 @@ def host_exposed(ctx: CostContext, starting: Numeric, working: Numeric) -> Numer
     return np.hypot(starting, working) - working
 
 
+def host_slope(ctx: CostContext, starting: Numeric, working: Numeric) -> Numeric:
+    """What a second of work more adds to work and host together, at most 1."""
+    if ctx.model.moe is None:
+        return 1.0 * (starting <= working)
+    return working / np.hypot(starting, working)
+
+
 def kernel_starts(ctx: CostContext, layout: LayoutLike, again: Numeric) -> Numeric:
     """Kernels that the host starts one by one per layer and micro-batch; graphs start at once."""
     graphs = ctx.training.cuda_graphs

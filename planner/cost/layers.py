@@ -204,31 +204,46 @@ def layers_of_kinds(model: Model, part: Held, reserved: Reserved) -> tuple[Numer
     Leading dense layers sit where the model's first layers do, prediction layers on the last
     stage; dense layers between those with experts are spread evenly, those of a pattern as it says.
     """
-    last = model.mtp_layers * part.last if model.mtp_layers else 0
+    before: Numeric = 0
     if model.layer_pattern is not None:
-        return _layers_by_letter(model, model.layer_pattern, part, last)
+        before = first_layer(model.num_layers, part.way, part.stage)
+    elif model.moe is not None:
+        before = leading_layers(
+            model.moe.num_dense_layers,
+            model.num_layers,
+            part.way,
+            part.stage,
+            part.layers,
+            reserved,
+        )
+    return kinds_among(model, part.layers, before, part.last)
+
+
+def kinds_among(
+    model: Model, layers: Numeric, before: Numeric, is_last: Numeric
+) -> tuple[Numeric, ...]:
+    """Layers of each kind on a stage with so many of the model's.
+
+    before: how many of the leading dense layers they are; of a pattern, layers before them.
+    """
+    last = model.mtp_layers * is_last if model.mtp_layers else 0
+    if model.layer_pattern is not None:
+        return _layers_by_letter(model, model.layer_pattern, layers, before, last)
     if model.moe is None:
-        return (part.layers + last,)
-    dense = leading_layers(
-        model.moe.num_dense_layers,
-        model.num_layers,
-        part.way,
-        part.stage,
-        part.layers,
-        reserved,
-    )
-    moe = (part.layers - dense) / model.moe.layer_period
-    by_kind = {False: part.layers - moe, True: moe + last}
+        return (layers + last,)
+    moe = (layers - before) / model.moe.layer_period
+    by_kind = {False: layers - moe, True: moe + last}
     return tuple(by_kind[kind.experts] for kind in layer_kinds(model))
 
 
-def _layers_by_letter(model: Model, pattern: str, part: Held, last: Numeric) -> tuple[Numeric, ...]:
+def _layers_by_letter(
+    model: Model, pattern: str, layers: Numeric, first: Numeric, last: Numeric
+) -> tuple[Numeric, ...]:
     """Letters of a stage's part of the pattern counted, and what prediction layers add."""
-    first = first_layer(model.num_layers, part.way, part.stage)
     found = []
     for kind in layer_kinds(model):
         letters = [kind.blocks == (LETTERS[letter],) for letter in pattern]
         before = np.concatenate([[0], np.cumsum(letters)])
-        count = before[first + part.layers] - before[first]
+        count = before[first + layers] - before[first]
         found.append(count + last * model.prediction_blocks.get(kind.blocks, 0))
     return tuple(found)

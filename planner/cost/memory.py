@@ -32,6 +32,9 @@ from planner.problem.pattern import Blocks
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""
 
+Holds = tuple[tuple[Held, tuple[Numeric, ...]], ...]
+"""The stages that ranks hold, and their layers of each kind; ranks first, shape (S, …)."""
+
 VERDICTS = ("fits", "fragile", "no")
 
 
@@ -77,18 +80,18 @@ def stage_parameters(
     ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
 ) -> Parameters:
     """Parameters of one rank of `stage` before data-parallel sharding; tp cuts matrices."""
-    parts = [
-        _held_parameters(ctx, layout, part, by_kind)
-        for part, by_kind in rank_holds(ctx, layout, stage, layers)
-    ]
+    return parameters_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
+
+
+def parameters_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> Parameters:
+    """The same of ranks that hold these stages."""
+    parts = [_held_parameters(ctx, layout, part, by_kind) for part, by_kind in holds]
     return reduce(
         lambda one, other: Parameters(one.dense + other.dense, one.experts + other.experts), parts
     )
 
 
-def rank_holds(
-    ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
-) -> tuple[tuple[Held, tuple[Numeric, ...]], ...]:
+def rank_holds(ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric) -> Holds:
     """The stages that the rank of each of these holds, and their layers of each kind."""
     plain = ctx.software.only_1f1b
     return held_stages(ctx.model, layout, stage, layers, ctx.reserved, plain)
@@ -134,10 +137,14 @@ def stage_memory(
     ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
 ) -> StageMemory:
     """Peak memory of one rank of each of the given stages with the given numbers of layers."""
+    return memory_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
+
+
+def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory:
+    """The same of ranks that hold these stages."""
     software = ctx.software
-    parameters = stage_parameters(ctx, layout, stage, layers)
+    parameters = parameters_of(ctx, layout, holds)
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    holds = rank_holds(ctx, layout, stage, layers)
     kept, working, again = _activations(ctx, layout, holds)
     last = reduce(np.logical_or, [part.last for part, _ in holds])
     logits = last * loss_bytes(ctx, layout)
@@ -158,7 +165,7 @@ def stage_memory(
 
 
 def _activations(
-    ctx: CostContext, layout: LayoutLike, holds: tuple[tuple[Held, tuple[Numeric, ...]], ...]
+    ctx: CostContext, layout: LayoutLike, holds: Holds
 ) -> tuple[Numeric, Numeric, Numeric]:
     """Bytes of what layers in flight keep, of the layer being passed back, of its scores again."""
     kept: Numeric = 0.0
@@ -198,12 +205,17 @@ def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     Of the optimizer: master weights, both moments and a copy of the gradients, of a rank's share.
     """
     stage, layers = rank_classes(ctx, layout)
-    parameters = stage_parameters(ctx, layout, stage, layers)
-    kept, _, _ = _activations(ctx, layout, rank_holds(ctx, layout, stage, layers))
+    found = host_bytes_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
+    return np.max(found, axis=0)
+
+
+def host_bytes_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> Numeric:
+    """The same of ranks that hold these stages, shape (S, …)."""
+    kept, _, _ = _activations(ctx, layout, holds)
     _, away = on_device(layout, kept, two_layers_bytes(ctx, layout))
     per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
-    states = per_state * own_parameters(ctx, layout, parameters)
-    return np.max(away + offloads_optimizer(layout) * states, axis=0)
+    states = per_state * own_parameters(ctx, layout, parameters_of(ctx, layout, holds))
+    return away + offloads_optimizer(layout) * states
 
 
 def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
@@ -245,6 +257,11 @@ def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) ->
     experts = float(ctx.model.num_expert_parameters) / (layout.ep * layout.etp)
     of_experts = _sharded_bytes(ctx, layout, parameters.experts, edp, experts)
     return {name: found[name] + of_experts[name] for name in found}
+
+
+def resident_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
+    """Parameters, gradients and optimizer states on the device."""
+    return sum(_on_host(layout, state_bytes(ctx, layout, parameters)).values())
 
 
 def _on_host(layout: LayoutLike, states: dict[str, Numeric]) -> dict[str, Numeric]:
@@ -306,7 +323,7 @@ def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Peak bytes that no way of recomputing goes under: layers keep their inputs alone."""
     stage, layers = rank_classes(ctx, layout)
     parameters = stage_parameters(ctx, layout, stage, layers)
-    kept: Numeric = sum(_on_host(layout, state_bytes(ctx, layout, parameters)).values())
+    kept = resident_bytes(ctx, layout, parameters)
     tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
     stays = ~offloads_activations(layout)
     for part, by_kind in rank_holds(ctx, layout, stage, layers):

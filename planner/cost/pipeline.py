@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.layout import SCHEDULES, LayoutLike, Numeric
-from planner.stages import NONE, Cut, Reserved, default_stage_layers, first_extra, placed_layers
+from planner.stages import (
+    NONE,
+    Cut,
+    Reserved,
+    by_stage,
+    default_stage_layers,
+    first_extra,
+    given_stages,
+    placed_layers,
+)
 
 
 def stage_classes(
@@ -61,7 +70,7 @@ def stages(
     if layout.stage_layers is None:
         stage = stage_classes(num_layers, layout, reserved, leading, latest)
         return stage, default_stage_layers(num_layers, layout, stage, reserved)
-    layers = np.array(layout.stage_layers)
+    layers = np.array(given_stages(layout))
     shape = (-1,) + (1,) * np.ndim(layout.pp)
     return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
 
@@ -97,12 +106,12 @@ def leading_layers(
 ) -> Numeric:
     """How many of the model's first `num_leading` layers a stage with `layers` layers holds.
 
-    Of a split that is given, virtual stages are taken for one.
+    Of a split that is given by stages, virtual stages are taken for one.
     """
     if layout.stage_layers is not None:
-        before = np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])
-        start = before[np.asarray(stage)]
-        return np.clip(num_leading - start, 0, layers)
+        split = np.array(layout.stage_layers)
+        leading = np.clip(num_leading - (np.cumsum(split) - split), 0, split)
+        return np.minimum(by_stage(leading, layout)[np.asarray(stage)], layers)
     placed = placed_layers(num_layers, layout, reserved)
     chunks = layout.pp * layout.vp
     base, first = placed // chunks, first_extra(placed, layout)
@@ -187,6 +196,29 @@ def idle_seconds(
     waits = stage * others + np.maximum(0.0, np.maximum(once, twice))
     work = m * slot
     return np.max(work + waits / layout.vp, axis=0) - np.max(work, axis=0)
+
+
+def least_idle_seconds(
+    layout: LayoutLike, slowest: Numeric, mean_slot: Numeric, shorter: Numeric, slope: Numeric
+) -> Numeric:
+    """Idle seconds, beside m of its slots, of every split whose slowest stage has at least these.
+
+    shorter: at most this share of a slot is its shorter pass; slope: what a second of the slowest
+    stage's work adds to the step, 1 but for what the host then starts unseen. With a slowest slot
+    t of at least the mean t̄ and t' the mean slot of the others, `idle_seconds` leaves at least
+
+        1/vp · max(0, (pp − 1)(2t' − t))                    with m ≥ pp
+        1/vp · max(0, (pp − 1)·t' − (m − 1)·shorter·t)      with fewer
+
+    both of the form max(0, a·t̄ − b·t). As t grows work grows by m·slope, waiting shrinks by b/vp
+    until there is none: what is lost till then is taken off.
+    """
+    m, pp = layout.num_microbatches, np.asarray(layout.pp)
+    ahead = np.where(m >= pp, 2 * pp, pp)
+    steep = np.where(m >= pp, pp + 1.0, 1.0 + (m - 1) * shorter)
+    waiting = np.maximum(0.0, ahead * mean_slot - steep * slowest)
+    lost = np.minimum(0.0, m * slope - steep / layout.vp)
+    return waiting / layout.vp + lost * waiting / steep
 
 
 def bubble_seconds(layout: LayoutLike, idle: Numeric, passes: Passes) -> Numeric:

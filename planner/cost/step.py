@@ -19,10 +19,9 @@ import numpy as np
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.compute import RECOMPUTED_SHARES, EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
-from planner.cost.folds import Held
-from planner.cost.host import host_exposed, kernel_starts
+from planner.cost.host import host_exposed, host_slope, kernel_starts
 from planner.cost.layers import num_layers
-from planner.cost.memory import rank_classes, rank_holds, stage_parameters
+from planner.cost.memory import Holds, parameters_of, rank_classes, rank_holds
 from planner.cost.optimizer import offload_exposed, optimizer_seconds
 from planner.cost.overlap import beside, beyond, chunked
 from planner.cost.passes import end_passes, layer_passes, shorter_pass
@@ -32,6 +31,7 @@ from planner.cost.pipeline import (
     bubble_seconds,
     bubble_slots,
     idle_seconds,
+    least_idle_seconds,
     overlapped_share,
     synchronisation_window,
     waits_for_weights,
@@ -84,30 +84,39 @@ class ShapeCosts:
     """What a layout costs wherever it lives.
 
     holds: the stages that a rank holds and their layers of each kind, with the ranks considered
-    first, shape (S, …).
+    first, shape (S, …). balanced: of a bound of every split, whose slowest stage has at least
+    what one of these has.
     """
 
     kinds: tuple[Kind, ...]
     ends: EndTimes
-    holds: tuple[tuple[Held, tuple[Numeric, ...]], ...]
+    holds: Holds
     parameters: Parameters
     traffic: Mapping[str, Channel]
+    balanced: bool = False
 
 
 def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """Kernel times, stages and traffic of a layout (or of each row of a table)."""
+    stage, layers = rank_classes(ctx, layout, latest=True)
+    holds = rank_holds(ctx, layout, stage, layers)
+    by_stage = parameters_of(ctx, layout, holds)
+    parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
+    return costs_of(ctx, layout, holds, parameters)
+
+
+def costs_of(
+    ctx: CostContext,
+    layout: LayoutLike,
+    holds: Holds,
+    parameters: Parameters,
+    balanced: bool = False,
+) -> ShapeCosts:
+    """The same of ranks that hold these stages, the largest of which has these parameters."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
-    stage, layers = rank_classes(ctx, layout, latest=True)
-    by_stage = stage_parameters(ctx, layout, stage, layers)
-    parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
-    return ShapeCosts(
-        kinds,
-        ends,
-        rank_holds(ctx, layout, stage, layers),
-        parameters,
-        channels(ctx, layout, parameters),
-    )
+    traffic = channels(ctx, layout, parameters)
+    return ShapeCosts(kinds, ends, holds, parameters, traffic, balanced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +218,18 @@ def step_time(
             by_kind, of_layers.works, exchanges, passed, strict=True
         )
     )
-    idle = idle_seconds(layout, stage, slot, mean_slot, shorter) + bubble_slots(layout) * boundary
+    starting = m * per_stage * kernel_starts(ctx, layout, again) * software.host_seconds_per_kernel
+    if shape.balanced:
+        slowest_slot = np.maximum(np.min(slot, axis=0), mean_slot)
+        slope = host_slope(ctx, starting, m * slowest_slot)
+        share: Numeric = 0.0
+        for work, exchange, seconds in zip(of_layers.works, exchanges, passed, strict=True):
+            own = shorter_pass(work, exposed, exchange, again, seconds) / seconds
+            share = np.maximum(share, own)
+        idle = least_idle_seconds(layout, slowest_slot, mean_slot, share, slope)
+    else:
+        idle = idle_seconds(layout, stage, slot, mean_slot, shorter)
+    idle = idle + bubble_slots(layout) * boundary
 
     work_terms = {
         "compute_gemm": m * (per_stage * (mean.gemm_forward + mean.gemm_backward) + head / pp),
@@ -235,7 +255,6 @@ def step_time(
         sends = Passes(boundary / 2, boundary / 2, 0.0)
         passes = layer.times(per_stage) + (first + last).times(1 / pp) + sends
         work_terms["bubble"] = bubble_seconds(layout, idle, passes)
-    starting = m * per_stage * kernel_starts(ctx, layout, again) * software.host_seconds_per_kernel
     host = host_exposed(ctx, starting, m * slowest_slot) + software.step_overhead_seconds
     running = sum(work_terms.values()) + host
     ranks = 1.0 * layout.tp * layout.cp * pp * layout.dp_shard * layout.dp_replicate

@@ -59,7 +59,9 @@ def _written(launch: Launch, num_layers: int, pp: int, found: Understood) -> Non
                      f"the layout holds the model's {num_layers} layers")  # fmt: skip
         return
     if pp > 1:
-        found.say(launch, "stage_layers", [sum(layers[i::pp]) for i in range(pp)], LAYOUT)
+        even = all(len(set(layers[i::pp])) == 1 for i in range(pp))
+        stages = [sum(layers[i::pp]) for i in range(pp)]
+        found.say(launch, "stage_layers", stages if even else layers, LAYOUT)
 
 
 def _near(pp: int, chunks: int) -> tuple[str, ...]:

@@ -153,7 +153,9 @@ def _stages(launch: Launch, found: Understood, to: Target, num_layers: int, pp: 
         held = [parts[i * pp : (i + 1) * pp] for i in range(vp)]
         if schedule in V_SHAPED:  # the second chunk of each rank lies on the way back
             held[1::2] = [chunks[::-1] for chunks in held[1::2]]
+        even = all(len(set(rank)) == 1 for rank in zip(*held, strict=True))
         layers = [sum(rank) for rank in zip(*held, strict=True)]
+        layers = layers if even or schedule in V_SHAPED else parts
         found.say(launch, "stage_layers", layers, each)
     elif launch.has(per_stage):
         chunks = -(-num_layers // (launch.whole(per_stage) or 1))

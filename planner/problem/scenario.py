@@ -79,6 +79,8 @@ class Search(Strict):
     offload: Choices[Offload] = None
     # What runs beside computation: sets such as tp+dp. Free means all that the software has.
     overlap: Choices[Overlaps] = None
+    # Splits of the layers over stages and virtual stages, where the software can be told.
+    stages: Literal["any", "default"] = "default"
     # Free means training.precision alone, num_accelerators alone.
     precision: Choices[TrainingPrecision] = None
     num_accelerators: Counts | None = None
@@ -182,6 +184,17 @@ class Scenario(Strict):
                     value=count,
                     allowed=f"integers from 1 to {self.num_accelerators}, or free",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _splits_are_for_time(self) -> "Scenario":
+        if self.search.stages == "any" and self.search.objective == "least_memory":
+            raise InputError(
+                "the least memory is searched in the default split of the layers",
+                key="search.stages",
+                value="any",
+                allowed="default, or another objective",
+            )
         return self
 
     @model_validator(mode="after")

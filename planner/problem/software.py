@@ -69,6 +69,8 @@ class Software(Strict):
     cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
     # What the usual split of a pipeline counts as layers before and after the model's.
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
+    # Which other splits it can be told: any, first and last stage of their own, none.
+    stage_splits: Literal["any", "ends", "even"] = "even"
     # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
     scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.

@@ -50,8 +50,11 @@ def compared(plan: Plan) -> str:
     """What the least step was compared with."""
     if plan.choice is not None and plan.choice.objective == "least_memory":
         return "of the layouts that tie for the least memory nothing"
+    splits = (
+        "any split of the layers" if plan.search and plan.search.any_split else "the default split"
+    )
     by_token = plan.choice is not None and any("batch" in key for key in plan.choice.asked)
-    return f"nothing legal in the default split{', by the token' if by_token else ''}"
+    return f"nothing legal in {splits}{', by the token' if by_token else ''}"
 
 
 def is_late(plan: Plan) -> bool:

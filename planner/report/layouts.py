@@ -89,11 +89,12 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     ]
     split = d.get("stage_layers") or []
     if len(set(split)) > 1:
-        pieces.append(f"layers by stage {_runs(split)}")
+        of = "stage" if len(split) == d["pp"] else "chunk"
+        pieces.append(f"layers by {of} {runs(split)}")
     return degrees or "one accelerator", [piece for piece in pieces if piece]
 
 
-def _runs(numbers: Sequence[int]) -> str:
+def runs(numbers: Sequence[int]) -> str:
     """Numbers with repeats counted: '3 + 30×4 + 3'."""
     counted = [(value, len(list(same))) for value, same in groupby(numbers)]
     return " + ".join(f"{n}×{value}" if n > 1 else str(value) for value, n in counted)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.planfile import Plan, SearchReport
 from planner.report import choice
-from planner.report.layouts import layout_in_words
+from planner.report.layouts import layout_in_words, runs
 from planner.report.numbers import gigabytes, percent, plural, seconds
 from planner.report.pieces import BAD, FAINT, FAIR, GOOD, Phrases, facts, printable, section, table
 
@@ -43,13 +43,25 @@ def proof(plan: Plan, robust: bool) -> RenderableType | None:
             "traffic on slow tiers"
         )
     search = plan.search
+    split = None
+    if plan.default_split is not None:
+        split = _split_gain(plan.default_split, plan.step_seconds)
     counts = (
         f"{plural(search.shapes, 'layout')} considered",
         f"{search.opened:,} opened",
         f"{plural(search.placements, 'placement')} costed",
         f"{seconds(search.seconds)} ({seconds(search.cpu_seconds)} of CPU)",
     )
-    return facts([("Proof ", text), ("", shown), ("", Phrases(counts, FAINT))])
+    return facts([("Proof ", text), ("", shown), ("", split), ("", Phrases(counts, FAINT))])
+
+
+def _split_gain(default: Mapping[str, Any], step_seconds: float | None) -> str:
+    """What the split of the layers gains over the default one."""
+    usual = f"the default split ({runs(default['stage_layers'])})"
+    if not default["fits"]:
+        return f"{usual} of this layout does not fit in memory"
+    gain = (default["step_seconds"] or 0.0) / (step_seconds or 1.0) - 1.0
+    return f"{usual} of this layout takes {percent(gain, 2)} longer"
 
 
 def excluded(search: SearchReport | None) -> RenderableType | None:

@@ -107,6 +107,14 @@ def exchange_choices(search: Search, row: Sequence[Any]) -> tuple[int, ...]:
     return tuple(sorted({int("ep" in names) for names in alike}))
 
 
+def canonical_zero(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
+    """Whether something is sharded, or the ZeRO stage is the first asked for, shape (rows)."""
+    wanted = search.zero_stage
+    asked = [stage for stage in ctx.software.zero_stages if wanted is None or stage in wanted]
+    alone = table.cp * table.dp_shard == 1
+    return np.asarray(~alone | (table.zero_stage == min(asked, default=0)))
+
+
 def recompute_kinds(ctx: CostContext) -> list[str]:
     """The software's recompute kinds that mean something for the model.
 

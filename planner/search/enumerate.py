@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost import memory
 from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
 from planner.grids import grids_nest
@@ -36,7 +35,7 @@ from planner.search.context_rules import a2a_sizes
 from planner.search.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.model_rules import rules_for
 from planner.search.restrictions import EXPERTS_NEED_MOE, allowed, key_of
-from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, in_blocks
+from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, may_fit
 from planner.search.rule import Rule
 from planner.search.rules import can_overlap_exchanges
 from planner.search.schedule_rules import MANY, schedules_by_chunks
@@ -128,11 +127,15 @@ def kinds(
 
 
 def members(
-    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True, ruled: bool = True
-) -> tuple[LayoutTable, Counter[str]]:
-    """All layouts of the families of a kind in a table, and how many each rule ruled out."""
+    ctx: CostContext, search: Search, table: LayoutTable, prune: bool = True, ruled: bool = True,
+    spared: bool = False,
+) -> tuple[LayoutTable, Counter[str]]:  # fmt: skip
+    """All layouts of the families of a kind in a table, and how many each rule ruled out.
+
+    spared: instead those left out since with nothing run again they fit, in the default split.
+    """
     growth = _Growth(ctx, search, prune, ruled, table, MEMBER_KEYS)
-    growth.split_recompute()
+    growth.split_recompute(spared)
     if overlaps_exchanges(ctx, search):
         growth.split_exchanges()
     growth.finish()
@@ -342,8 +345,8 @@ class _Growth:
             other = self.table.cp_kind_index != hierarchical
             self._keep(other | np.isin(self.table.cp_a2a, self.search.cp_a2a), SEARCH_RULE)
 
-    def split_recompute(self) -> None:
-        """Cross with the recompute kinds that can matter.
+    def split_recompute(self, spared: bool) -> None:
+        """Cross with the recompute kinds that can matter, or with those that are spared.
 
         With experts there are many, and each only trades time for memory: a layout that fits with
         none needs no other, for none is fastest (unless the least memory is what is asked for).
@@ -354,9 +357,10 @@ class _Growth:
         none = RECOMPUTE.index("none")
         leanest = self.search.objective == "least_memory"
         if self.ctx.model.moe is None or none not in kinds or not len(self.table) or leanest:
-            self.add("recompute_index", lambda row: known, ())
+            self.add("recompute_index", lambda row: () if spared else known, ())
             return
-        options = {0: kinds, 1: [none]}
+        others = [kind for kind in kinds if kind != none]
+        options = {0: [], 1: others} if spared else {0: kinds, 1: [none]}
         fullest = self.table
         if overlaps_exchanges(self.ctx, self.search):
             beside = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
@@ -376,16 +380,11 @@ class _Growth:
     def _drop_too_big(self, leanest: LayoutTable) -> None:
         """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""
         if self.prune:
-            limit = memory.limit_bytes(self.ctx, self.search.memory)
-            least = in_blocks(leanest, lambda part: memory.floor_bytes(self.ctx, part))
-            self._keep(least <= limit, MEMORY_RULE)
+            self._keep(may_fit(self.ctx, self.search, leanest), MEMORY_RULE)
 
     def keep_canonical_zero(self) -> None:
         """Where nothing is sharded all stages are the same layout: keep the first one asked for."""
-        stages, wanted = self.ctx.software.zero_stages, allowed(self.search, "zero_stage")
-        asked = [stage for stage in stages if wanted is None or stage in wanted]
-        alone = self.table.cp * self.table.dp_shard == 1
-        self.table = self.table.take(~alone | (self.table.zero_stage == min(asked, default=0)))
+        self.table = self.table.take(crossings.canonical_zero(self.ctx, self.search, self.table))
 
     def finish(self) -> None:
         """Apply what is left."""

@@ -31,7 +31,8 @@ from planner.search.crossings import overlaps_exchanges
 from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
-from planner.search.problem import LayoutProblem, any_kind_bounds
+from planner.search.pool import Pool
+from planner.search.problem import AnySplit, LayoutProblem, any_kind_bounds
 from planner.search.protocol import (
     Progress,
     SearchProblem,
@@ -40,8 +41,9 @@ from planner.search.protocol import (
     unwatched,
 )
 from planner.search.robust import Scaled, weights
-from planner.search.room import accepted
+from planner.search.room import accepted, searches_splits
 from planner.search.rules import can_overlap_exchanges
+from planner.search.splits import BestSplits, SplitProblem
 
 FloatArray = NDArray[np.float64]
 
@@ -61,52 +63,21 @@ MOST_KINDS = 1024
 class Answer:
     """The layouts that were written out and fit, the search's answer over them, what was not.
 
-    result is null where no layout fits; legal has those written out, whether they fit or not.
+    result is null where no layout fits; legal has those written out, whether they fit or not;
+    best_splits: how many were given their best split of layers over stages.
     """
 
     problem: LayoutProblem
     legal: LayoutTable
     result: SearchResult | None
     excluded: Counter[str]
+    best_splits: int = 0
 
     @classmethod
     def of(cls, problem: LayoutProblem, legal: LayoutTable, result: SearchResult) -> Answer:
         """The answer over layouts that were written out at once."""
         unfit = len(legal) - problem.num_shapes
         return cls(problem, legal, result, Counter({MEMORY_RULE: unfit}))
-
-
-class Pool:
-    """Partial layouts by rising bound, of which the first part is taken."""
-
-    def __init__(self, table: LayoutTable, lower: FloatArray) -> None:
-        order = np.argsort(lower, kind="stable")
-        self.table, self.lower = table.take(order), lower[order]
-        self.taken = 0
-
-    @property
-    def rest(self) -> float:
-        """The least bound of what is left; inf where nothing is."""
-        return float(self.lower[self.taken]) if self.taken < len(self.lower) else np.inf
-
-    @property
-    def left(self) -> int:
-        """How many are not taken."""
-        return len(self.lower) - self.taken
-
-    def take(self, most: int, within: float) -> LayoutTable:
-        """The next ones, of a bound within a threshold, at most so many."""
-        near = int(np.searchsorted(self.lower[self.taken :], within, side="right"))
-        part = slice(self.taken, self.taken + min(near, most))
-        self.taken = part.stop
-        return self.table.take(part)
-
-    def add(self, table: LayoutTable, lower: FloatArray) -> None:
-        """Put more beside what is left; what is taken stays first."""
-        left = slice(self.taken, None)
-        more = Pool(self.table.take(left).joined(table), np.append(self.lower[left], lower))
-        self.table = self.table.take(slice(self.taken)).joined(more.table)
-        self.lower = np.append(self.lower[: self.taken], more.lower)
 
 
 class _StoppedError(Exception):
@@ -133,17 +104,40 @@ class _Watched:
     def poll(self) -> None:
         """Tell the watch how far the search is; stop it if that is wished and there is an answer,
         otherwise once there is one."""
-        found = self.result
-        best = np.inf if found is None else found.objective_seconds or np.inf
+        found, best = self.result, self.best
         spent = 0 if found is None else found.counts.placements
         stops = self.watch(Progress(self.layouts, 0, spent, best, min(best, self.rest)))
         if (stops or time.monotonic() >= self.deadline) and best < np.inf:
             raise _StoppedError
 
+    def is_over(self) -> bool:
+        """Whether time is up or the watch wishes to stop, and there is an answer."""
+        try:
+            self.poll()
+        except _StoppedError:
+            return True
+        return False
+
+    def stopped(
+        self, now: LayoutProblem, then: LayoutProblem, asked: Search, top_k: int
+    ) -> tuple[LayoutProblem, SearchResult]:
+        """The best so far, and its problem: splits found since the last search count too."""
+        found = self.result
+        assert found is not None
+        if isinstance(now, SplitProblem) and now.splits != getattr(then, "splits", []):
+            found, then = search_table(now, asked, top_k) or found, now
+        bound = _least(found.bound_seconds, self.rest)
+        return then, replace(found, status="feasible", bound_seconds=bound)
+
+    @property
+    def best(self) -> float:
+        """The least seen so far; inf before there is any."""
+        return np.inf if self.result is None else self.result.objective_seconds or np.inf
+
     def told(self, progress: Progress, /) -> bool:
-        """The watch, told of bounds that hold for what is not written out yet too."""
-        bound = min(progress.bound_seconds, self.rest)
-        return self.watch(replace(progress, bound_seconds=bound))
+        """The watch, told of the best before, and of bounds that hold for all that is left."""
+        best, bound = min(progress.best_seconds, self.best), min(progress.bound_seconds, self.rest)
+        return self.watch(replace(progress, best_seconds=best, bound_seconds=bound))
 
     def by_parts(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
         """`formula` of a table, one value a row, in parts between which the watch is told."""
@@ -174,73 +168,99 @@ def search_families(
     table, excluded = families(ctx, asked)
     whole = Pool(table, known.by_parts(table, lambda part: family_bounds(ctx, asked, part)))
     split = Pool(table.take(slice(0)), np.zeros(0))
-    legal = table.take(slice(0))
+    legal = fit = table.take(slice(0))
+    best = BestSplits(ctx, asked, top_k, legal)
     threshold, size = np.inf, FIRST_KINDS
     problem = LayoutProblem(ctx, legal)
-    while whole.left or split.left:
-        known.rest = min(whole.rest, split.rest)
+    if searches_splits(ctx, asked):
+        # the best in the default split is found much sooner, and what is worse is left out
+        usual = asked.replace(stages="default")
+        first = search_families(ctx, usual, top_k, known.seconds_left, known.told)
+        problem, known.result = first.problem, first.result
+        if first.result is not None and first.result.status in ("feasible", "unknown"):
+            return replace(first, result=replace(first.result, bound_seconds=whole.rest))
+        if first.result is not None and first.result.status == "optimal":
+            threshold = first.result.threshold_seconds
+    more_rows = len(table) > 0
+    while more_rows:
+        known.rest = min(whole.rest, split.rest, best.rest)
         try:
             # families first: one that is left may hold a better kind than those that are split
             of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
             excluded += more
             lower = known.by_parts(of_kinds, lambda part: kind_bounds(ctx, asked, part))
             split.add(of_kinds, lower)
-            written, more = members(ctx, asked, split.take(size, threshold))
+            floor, near_kinds = split.rest, split.take(size, threshold)
+            written, more = members(ctx, asked, near_kinds)
             excluded += more
             legal = legal.joined(written)
             known.layouts = problem.num_shapes
             fits = known.by_parts(written, lambda part: accepted(ctx, asked, part))
             fitting = written.take(fits)
             excluded[MEMORY_RULE] += len(written) - len(fitting)
-            lower = known.by_parts(fitting, lambda part: kind_bounds(ctx, asked, part))
+            lower = known.by_parts(fitting, lambda part: kind_bounds(ctx, asked, part, False))
         except _StoppedError:
-            assert known.result is not None
-            bound = _least(known.result.bound_seconds, known.rest)
-            stopped = replace(known.result, status="feasible", bound_seconds=bound)
-            return Answer(problem, legal, stopped, excluded)
+            problem, stopped = known.stopped(best.problem(fit), problem, asked, top_k)
+            return Answer(problem, legal, stopped, excluded, best.solved)
         near = lower <= threshold
         excluded[BOUND_RULE] += int(np.count_nonzero(~near))
-        fitting = fitting.take(near)
-        problem = LayoutProblem(ctx, problem.table.joined(fitting))
-        before, known.rest = known.result, min(whole.rest, split.rest)
+        fit = fit.joined(fitting.take(near))
+        best.add(written, fits, floor)
+        if searches_splits(ctx, asked):
+            spared = members(ctx, asked, near_kinds, spared=True)[0]
+            best.add(spared, np.zeros(len(spared), dtype=bool), floor)
+        earlier, before = problem, known.result
+        problem, known.rest = best.problem(fit), min(whole.rest, split.rest, best.rest)
         result = search_table(problem, asked, top_k, known.seconds_left, known.told)
         known.result = result
         if result is not None and result.status not in ("optimal", "infeasible"):
             known.result = _better(before, result)
+            problem = problem if known.result is result else earlier
             break  # out of time, or stopped
         if result is not None and result.status == "optimal":
             threshold = result.threshold_seconds
-        if min(whole.rest, split.rest) > threshold:
-            break
+            best.seen(problem, result)
+        more_rows = min(whole.rest, split.rest) <= threshold and bool(whole.left or split.left)
+        more_rows = more_rows or best.solve(known.is_over) > 0
         size = size * GROWTH if threshold == np.inf else len(table) * MOST_KINDS
-    rest, result = min(whole.rest, split.rest), known.result
+    rest, result = min(whole.rest, split.rest, best.rest), known.result
     if result is not None and rest < np.inf:
         excluded[BOUND_RULE] += whole.left + split.left
         result = replace(result, bound_seconds=_least(result.bound_seconds, rest))
-    return Answer(problem, legal, result, excluded)
+        if best.rest <= threshold and result.status == "optimal":
+            result = replace(result, status="feasible")  # out of time for splits
+    return Answer(problem, legal, result, excluded, best.solved)
 
 
 def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
-    """Lower bounds, in seconds, of the steps of each family's layouts, shape (families).
+    """Lower bounds, in seconds, of the steps of each family's layouts, shape (families), in any
+    split of their layers where splits are searched.
 
     With `search: {robust: true}` of the upper ends of their bars, whose kind a family shares; where
     the batch is a band, of the greatest batch's tokens at the layout's rate.
     """
+    any_split = searches_splits(ctx, asked)
 
     def bounds(part: LayoutTable) -> FloatArray:
         lower, cut = np.zeros(len(part)), np.asarray(part.cp > 1)
-        lower[~cut] = LayoutProblem(ctx, part.take(~cut)).lower_bounds()
-        lower[cut] = any_kind_bounds(ctx, part.take(cut))
+        lower[~cut] = bounded(ctx, part.take(~cut), any_split)
+        lower[cut] = any_kind_bounds(ctx, part.take(cut), any_split)
         return lower
 
     return _least_over_overlaps(ctx, asked, table, bounds)
 
 
-def kind_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
+def kind_bounds(
+    ctx: CostContext, asked: Search, table: LayoutTable, any_split: bool = True
+) -> FloatArray:
     """As of `family_bounds`, of families in one kind of context parallelism."""
-    return _least_over_overlaps(
-        ctx, asked, table, lambda part: LayoutProblem(ctx, part).lower_bounds()
-    )
+    any_split = any_split and searches_splits(ctx, asked)
+    return _least_over_overlaps(ctx, asked, table, lambda part: bounded(ctx, part, any_split))
+
+
+def bounded(ctx: CostContext, table: LayoutTable, any_split: bool) -> FloatArray:
+    """Lower bounds of a table's layouts in the default split, or in any."""
+    return (AnySplit if any_split else LayoutProblem)(ctx, table).lower_bounds()
 
 
 def _least_over_overlaps(

@@ -21,9 +21,10 @@ from planner.layout import (
     Layout,
 )
 from planner.search.context_rules import a2a_sizes
-from planner.search.legality import broken_rules
+from planner.search.legality import broken_rules, by_chunks
 from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.rules import can_overlap_exchanges
+from planner.stages import chunk_layers
 from planner.texts import whole
 
 INTEGERS = (
@@ -102,8 +103,10 @@ def judged_layout(
     no_experts = [] if ctx.model.moe is not None else _no_experts(layout, values)
     found = [*no_experts, *broken_rules(ctx, layout), *_disagreements(layout, values)]
     default = replace(layout, stage_layers=None)
-    split = model_layers_by_stage(ctx.model, default, ctx.reserved)
-    return default if layout.stage_layers == tuple(split) else layout, found
+    usual = [model_layers_by_stage(ctx.model, default, ctx.reserved)]
+    if by_chunks(layout):
+        usual.append(chunk_layers(ctx.model.num_layers, default, ctx.reserved) or [])
+    return default if list(layout.stage_layers or ()) in usual else layout, found
 
 
 def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
@@ -238,7 +241,8 @@ def _value(key: str, value: Any, path: str) -> Any:
         parts = value if isinstance(value, list | tuple) else text.replace(" ", "").split("+")
         layers = [whole(str(part)) for part in parts]
         if None in layers:
-            raise _wrong(key, value, path, "layers per stage joined by +, such as 10+11+11+10")
+            allowed = "layers per stage (or chunk) joined by +, such as 10+11+11+10"
+            raise _wrong(key, value, path, allowed)
         return tuple(layers)
     names = [] if text == "none" else text.split("+")
     if not set(names) <= set(OVERLAPS):

@@ -10,9 +10,10 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.layout import Layout
+from planner.layout import V_SHAPED, Layout
 from planner.search.model_rules import rules_for
 from planner.search.rule import Rule
+from planner.stages import given_stages
 
 
 def check(ctx: CostContext, layout: Layout) -> None:
@@ -37,19 +38,30 @@ def broken_rules(ctx: CostContext, layout: Layout) -> Iterator[IllegalLayoutErro
                 message=rule.sentence,
                 nearest=nearest_values(ctx, layout, rule, key),
             )
-    if layout.stage_layers is not None and (
-        len(layout.stage_layers) != layout.pp
-        or sum(layout.stage_layers) != ctx.model.num_layers
-        or min(layout.stage_layers) < 1
-    ):
+    if layout.stage_layers is not None and not split_holds(ctx, layout):
         yield IllegalLayoutError(
             rule="stage-layers",
             source="NVIDIA/Megatron-LM#1304",
             value="stage_layers=" + "+".join(map(str, layout.stage_layers)),
             message=f"stage_layers has pp={layout.pp} positive entries that sum to "
-            f"{ctx.model.num_layers} layers",
+            f"{ctx.model.num_layers} layers"
+            + (f", or pp·vp={layout.pp * layout.vp} of chunks" if by_chunks(layout) else ""),
             nearest=(),
         )
+
+
+def by_chunks(layout: Layout) -> bool:
+    """Whether a layout's split may be given by chunks: of several a rank, none on a way back."""
+    return layout.vp > 1 and layout.schedule not in V_SHAPED
+
+
+def split_holds(ctx: CostContext, layout: Layout) -> bool:
+    """Whether the split that is given has all layers, and some on every stage."""
+    split = layout.stage_layers or ()
+    if len(split) != layout.pp and not (by_chunks(layout) and len(split) == layout.pp * layout.vp):
+        return False
+    whole = sum(split) == ctx.model.num_layers and min(split) >= 0
+    return bool(whole and min(given_stages(layout)) > 0)
 
 
 MOST_TRIED = 4096

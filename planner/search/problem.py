@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.balanced import alike, balanced_costs, changed_costs
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.prices import Price
-from planner.cost.step import ShapeCosts, evaluate, shape_costs, step_time
+from planner.cost.step import ShapeCosts, shape_costs, step_time
 from planner.cost.traffic import Splits, channel_costs, joined, occurrences
 from planner.grids import DENSE_GRID, EXPERT_GRID, Grid
-from planner.layout import CP_KINDS, LayoutTable
+from planner.layout import CP_KINDS, Layout, LayoutTable
 from planner.problem.model import Model
 from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
@@ -25,6 +26,8 @@ from planner.search.room import BLOCK_ROWS
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+RowFormula = Callable[[IntArray | slice, LayoutTable], FloatArray]
+"""One number a row, of positions among the rows asked for and of their layouts."""
 
 
 def grid_of(model: Model) -> Grid:
@@ -101,20 +104,43 @@ class LayoutProblem:
         inside = [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
         return self._bounds(shapes, inside)
 
+    def _rows(self, shapes: IntArray | slice, formula: RowFormula) -> FloatArray:
+        """`formula` of all the shapes' rows at once, and where they are among the shapes."""
+        return np.asarray(formula(slice(None), self.table.take(shapes)), dtype=np.float64)
+
     def _bounds(self, shapes: IntArray | slice, tps_inside: Sequence[int | None]) -> FloatArray:
         """The least bound of the shapes over how much of tp is innermost, None for any."""
-        table = self.table.take(shapes)
-        shape = shape_costs(self.ctx, table)
         degrees = self.degrees[shapes]
-        bounds = [self._bound(degrees, table, shape, inside) for inside in tps_inside]
-        return np.asarray(np.min(bounds, axis=0), dtype=np.float64)
+
+        def bounds(at: IntArray | slice, table: LayoutTable) -> FloatArray:
+            shape = self._costs(table)
+            found = [self._bound(degrees[at], table, shape, inside) for inside in tps_inside]
+            return np.asarray(np.min(found, axis=0))
+
+        return self._rows(shapes, bounds)
+
+    def _costs(self, table: LayoutTable) -> ShapeCosts:
+        """What bounds take the shapes to cost wherever they live."""
+        return shape_costs(self.ctx, table)
 
     def _bound(
         self, degrees: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
     ) -> FloatArray:
         """The bound of the table's shapes, or of their placements with so much of tp innermost."""
+        costs, possible = self._least(degrees, shape, tp_inside)
+        total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
+        return np.where(possible, total, np.inf)
+
+    def least_costs(self, i: int, shape: ShapeCosts) -> dict[str, GroupCost]:
+        """Of shape i, costed as given, the least cost vectors of its groups' traffic."""
+        return self._least(self.degrees[i : i + 1], shape, None)[0]
+
+    def _least(
+        self, degrees: IntArray, shape: ShapeCosts, tp_inside: int | None
+    ) -> tuple[dict[str, GroupCost], BoolArray]:
+        """Least cost vectors of the traffic, and whether there are such placements."""
         width = self.widths[0]
-        possible = np.ones(len(table), dtype=bool)
+        possible = np.ones(len(degrees), dtype=bool)
         groups = self.groups(0)
         least: dict[tuple[str, str], Price] = {}
         for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
@@ -134,9 +160,7 @@ class LayoutProblem:
                 self._held_fills,
             )
             possible &= some
-        costs = self._least_costs(shape, least)
-        total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
-        return np.where(possible, total, np.inf)
+        return self._least_costs(shape, least), possible
 
     def _least_costs(
         self, shape: ShapeCosts, least: Mapping[tuple[str, str], Price]
@@ -154,8 +178,12 @@ class LayoutProblem:
         return self._scored(shapes, placements)
 
     def _scored(self, shapes: IntArray, placements: IntArray) -> FloatArray:
-        step = evaluate(self.ctx, self.table.take(shapes), splits_of(placements))
-        return np.asarray(step.total, dtype=np.float64)
+        def seconds(at: IntArray | slice, table: LayoutTable) -> FloatArray:
+            shape = self._costs(table)
+            costs = channel_costs(self.ctx, shape.traffic, splits_of(placements[at]))
+            return np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
+
+        return self._rows(shapes, seconds)
 
     def held(self, placements: IntArray) -> BoolArray:
         """Which placements (R, A, T) some nodes of the inventory hold, (R)."""
@@ -167,15 +195,18 @@ class LayoutProblem:
 
     def slow_byte_seconds(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Busy seconds of the links outside the innermost tier in a step, summed over groups."""
-        layout = self.table.take(shapes)
-        shape = shape_costs(self.ctx, layout)
-        costs = channel_costs(self.ctx, shape.traffic, splits_of(placements))
-        times = occurrences(self.ctx, layout)
-        total = np.zeros(len(shapes))
-        for name, cost in costs.items():
-            for busy in cost.busy_seconds[1:]:
-                total = total + times[name] * busy
-        return total
+
+        def seconds(at: IntArray | slice, layout: LayoutTable) -> FloatArray:
+            shape = shape_costs(self.ctx, layout)
+            costs = channel_costs(self.ctx, shape.traffic, splits_of(placements[at]))
+            times = occurrences(self.ctx, layout)
+            total = np.zeros(len(layout))
+            for name, cost in costs.items():
+                for busy in cost.busy_seconds[1:]:
+                    total = total + times[name] * busy
+            return total
+
+        return self._rows(shapes, seconds)
 
     def degrees_sum(self, shapes: IntArray) -> IntArray:
         """Sum of tp, cp, ep, etp, pp and vp: what makes a layout more complicated to run."""
@@ -216,6 +247,24 @@ class LayoutProblem:
         """Every row is a layout of its own."""
         return i
 
+    def layout(self, i: int) -> Layout:
+        """The layout of shape i."""
+        return self.table.row(i)
+
+
+class AnySplit(LayoutProblem):
+    """Layouts whose bounds hold whatever the split of their layers over stages."""
+
+    def _costs(self, table: LayoutTable) -> ShapeCosts:
+        return balanced_costs(self.ctx, table)
+
+
+class OtherSplit(AnySplit):
+    """Layouts whose bounds hold in every split of their layers but the default."""
+
+    def _costs(self, table: LayoutTable) -> ShapeCosts:
+        return (changed_costs if alike(self.ctx) else balanced_costs)(self.ctx, table)
+
 
 class _FreeContext(LayoutProblem):
     """Layouts whose context-parallel traffic costs nothing."""
@@ -231,12 +280,17 @@ class _FreeContext(LayoutProblem):
         return costs
 
 
-def any_kind_bounds(ctx: CostContext, table: LayoutTable) -> FloatArray:
-    """Bounds of layouts whatever their kind of context parallelism, shape (rows).
+class _FreeContextAnySplit(_FreeContext, AnySplit):
+    """The same in any split."""
+
+
+def any_kind_bounds(ctx: CostContext, table: LayoutTable, any_split: bool) -> FloatArray:
+    """Bounds of layouts whatever their kind of context parallelism, and split, shape (rows).
 
     The step is non-decreasing in traffic and in attention's seconds: none of either's is less than
     that of keys and values which are everywhere already, whole.
     """
     whole = np.full(len(table), CP_KINDS.index("all_gather"))
     gathered = replace(table, cp_kind_index=whole, cp_a2a=np.ones_like(whole))
-    return _FreeContext(ctx, gathered).lower_bounds()
+    free = _FreeContextAnySplit if any_split else _FreeContext
+    return free(ctx, gathered).lower_bounds()

@@ -118,6 +118,9 @@ def placeable(problem: LayoutProblem, orders: str) -> bool:
     return any(cluster is None or cluster.holds(fill) for fill in possible)
 
 
+KEPT = ("memory", "tie_fraction", "objective", "stages")
+"""Choices of `search:` whose default allows no more layouts."""
+
 Change = tuple[dict[str, Any], Scenario]
 
 
@@ -126,7 +129,7 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
     if search.memory == "fits":
         yield _searching(scenario, memory="fragile")
     for name, default in Search():
-        if name not in ("memory", "tie_fraction", "objective") and getattr(search, name) != default:
+        if name not in KEPT and getattr(search, name) != default:
             yield _searching(scenario, **{name: default})
     free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
     if search != free:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner import bars
 from planner.cost import memory
+from planner.cost.balanced import least_bytes
 from planner.cost.context import CostContext
 from planner.layout import LayoutTable
 from planner.problem.scenario import Search
@@ -25,11 +26,23 @@ class TooManyRowsError(Exception):
     """More layouts than are looked at without their rules."""
 
 
+def searches_splits(ctx: CostContext, search: Search) -> bool:
+    """Whether layers may be split over stages in other ways than the default one."""
+    return search.stages == "any" and ctx.software.stage_splits != "even"
+
+
 def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDArray[np.float64]:
     """`formula` of a table, one number a row, computed block by block."""
     starts = range(0, len(table), BLOCK_ROWS)
     parts = [formula(table.take(slice(i, i + BLOCK_ROWS))) for i in starts]
     return np.concatenate([np.zeros(0), *parts])
+
+
+def may_fit(ctx: CostContext, search: Search, leanest: LayoutTable) -> NDArray[np.bool_]:
+    """Which rows memory may hold, however much is run again and however layers are split."""
+    floor = least_bytes if searches_splits(ctx, search) else memory.floor_bytes
+    least = in_blocks(leanest, lambda part: floor(ctx, part))
+    return np.asarray(least <= memory.limit_bytes(ctx, search.memory))
 
 
 def accepted(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:

@@ -68,7 +68,8 @@ CASES = {
     ("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split", 30, 4):
         (1, [7, 8, 8, 7], []),
     ("--pipeline-model-parallel-layout 'Et*7|t*8|t*8|t*7L'", 30, 4): (1, [7, 8, 8, 7], []),
-    ("--pipeline-model-parallel-layout 'Et*3|t*4|t*4|t*3L'", 14, 2): (2, [7, 7], []),
+    ("--pipeline-model-parallel-layout 'Et*3|t*4|t*4|t*3L'", 14, 2): (2, [3, 4, 4, 3], []),
+    ("--pipeline-model-parallel-layout 'Et*3|t*4|t*3|t*4L'", 14, 2): (2, [6, 8], []),
     ("", 30, 4): (None, None, ["stages-even"]),
     ("--num-layers-per-virtual-pipeline-stage 3", 32, 4): (None, None, ["stages-even"]),
     ("--num-virtual-stages-per-pipeline-rank 3", 32, 4): (None, None, ["stages-even"]),

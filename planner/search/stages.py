@@ -1,0 +1,351 @@
+"""The best split of a layout's layers over its stages and virtual stages, exactly.
+
+Layers stay in model order: chunk after chunk, at least one each, prediction layers, head and loss
+on the last, the embedding on the first. What a stage costs depends on the layers of each kind that
+it holds, and a step is
+
+    max over the stages of (work and waiting) + rest(parameters of the largest) + host(slowest)
+
+Stages of one dense and one expert kind hold what the leading dense layers leave them: each way in
+which these fall on the first chunks (`_leads`) fixes who holds how many, so that beside it numbers
+of layers alone matter. Over them a dynamic program (`planner.search.counts`) finds the least
+greatest stage. That is the best split where the rest and the host do not depend on it; where they
+do, branching does the rest: a better one has a smaller largest stage, or a slower slowest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost import memory
+from planner.cost.collectives import GroupCost
+from planner.cost.context import CostContext
+from planner.cost.folds import Held
+from planner.cost.layers import kinds_among
+from planner.cost.memory import parameters_of
+from planner.cost.step import ShapeCosts, costs_of, shape_costs, step_time
+from planner.cost.traffic import Parameters
+from planner.cost.ways import offloads_any
+from planner.layout import SCHEDULES, LayoutLike, LayoutTable, Numeric
+from planner.problem.scenario import Search
+from planner.search.counts import least_maximum, least_sum
+from planner.search.room import upper_ends
+from planner.stages import by_stage
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Costing = Callable[[ShapeCosts], Mapping[str, GroupCost]]
+"""Cost vectors of the groups' traffic: of a placement, or the least of all."""
+
+UNFOLDED = tuple(
+    SCHEDULES.index(name) for name in ("1f1b", "interleaved", "zb-h1", "interleaved-zb")
+)
+"""Schedules whose ranks hold a stage each: those whose splits are searched."""
+
+MOST_LEADING = 6
+"""More leading dense layers are placed one by one, without virtual stages alone."""
+
+SLACK = 1e-12
+"""Relative, against rounding."""
+
+CLOSE = 1e-9
+"""Steps so close, relatively, are taken for equal."""
+
+
+def is_searched(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Whether a layout's splits are searched.
+
+    It has several stages, a schedule that folds nothing, and software that can be told; with
+    virtual stages, no pattern of layers and few leading dense ones, which then are told by chunks.
+    """
+    if ctx.software.stage_splits == "even":
+        return np.asarray(layout.pp) < 0
+    positional = ctx.model.layer_pattern is not None or _leading(ctx) > MOST_LEADING
+    told_by_chunks = not positional and (ctx.software.stage_splits == "any" or not _leading(ctx))
+    several = np.asarray(layout.pp) > 1
+    return several & np.isin(layout.schedule_index, UNFOLDED) & (told_by_chunks | (layout.vp == 1))
+
+
+def _leading(ctx: CostContext) -> int:
+    return ctx.model.moe.num_dense_layers if ctx.model.moe else 0
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What every stage of a layout may hold, one way for leading dense layers to fall on chunks.
+
+    by_kind: layers of each kind, (S, I, N) each; allowed: which counts there are, (S, I, N);
+    fewest: layers of each chunk at least; closed: how many chunks, the first, have no more.
+    """
+
+    by_kind: tuple[FloatArray, ...]
+    allowed: BoolArray
+    fewest: tuple[int, ...]
+    closed: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split as `Layout.stage_layers`, and its step."""
+
+    stage_layers: tuple[int, ...]
+    step_seconds: float
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Of each stage and count, (S, I, N): whether memory holds it; work and waiting; what its
+    parameters cost, and both kinds of them; what the host adds, less the slower the stage.
+
+    Seconds with the stragglers' share.
+    """
+
+    fits: BoolArray
+
+    pipeline: FloatArray
+    rest: FloatArray
+    dense: FloatArray
+    experts: FloatArray
+    host: FloatArray
+
+
+def best_split(
+    ctx: CostContext,
+    search: Search,
+    table: LayoutTable,
+    costing: Costing,
+    within_seconds: float = np.inf,
+) -> Split | None:
+    """The split of least step of the one layout in a table, that memory and software allow.
+
+    within_seconds: steps above it are of no interest. None where no split fits or is below it.
+    """
+    assert len(table) == 1
+    found: Split | None = None
+    limit = within_seconds
+    for stages in stages_of(ctx, table):
+        costs = _costs(ctx, search, table, stages, costing)
+        for options in _told(ctx, table, costs.fits):
+            better = _best(ctx, table, stages, costs, options, costing, limit)
+            if better is not None:
+                found, limit = better, better.step_seconds
+    return found
+
+
+def least_step(ctx: CostContext, search: Search, table: LayoutTable, costing: Costing) -> float:
+    """Seconds that no allowed split goes under: the dynamic program's, without branching."""
+    least = np.inf
+    for stages in stages_of(ctx, table):
+        costs = _costs(ctx, search, table, stages, costing)
+        for options in _told(ctx, table, costs.fits):
+            least = min(least, _bound(costs, options, ctx.model.num_layers))
+    return least
+
+
+# ---------------------------------------------------------------- what stages may hold
+
+
+def stages_of(ctx: CostContext, table: LayoutTable) -> Iterator[Stages]:
+    """The options of the one layout in a table, for each way of the leading dense layers."""
+    model, pp, vp = ctx.model, int(table.pp[0]), int(table.vp[0])
+    total, leading = model.num_layers, _leading(ctx)
+    if pp * vp > total:
+        return
+    stage, count = np.ogrid[:pp, :1, : total + 1][::2]
+    last = stage == pp - 1
+    if model.layer_pattern is not None or leading > MOST_LEADING:
+        before = np.arange(total + 1)[:, None]
+        inside = before + count <= total
+        held, start = np.where(inside, count, 0), np.where(inside, before, 0)
+        if model.layer_pattern is None:
+            start = np.clip(leading - start, 0, held)
+        by_kind = kinds_among(model, held, start, last)
+        yield Stages(by_kind, inside & (count > 0) & (stage >= 0), (1,) * pp, 0)
+        return
+    for dense in _leads(leading, pp * vp):
+        chunks = np.zeros(pp * vp, dtype=np.int64)
+        chunks[: len(dense)] = dense
+        fewest, closed = np.maximum(chunks, 1), max(len(dense) - 1, 0)
+        own, least = (by_stage(n, table)[:, None, None] for n in (chunks, fewest))
+        whole = by_stage(np.arange(pp * vp) >= closed, table)[:, None, None] == 0
+        by_kind = kinds_among(model, np.maximum(count, least), own, last)
+        yield Stages(by_kind, (count == least) | (~whole & (count > least)), tuple(fewest), closed)
+
+
+def _leads(leading: int, chunks: int) -> Iterator[list[int]]:
+    """Ways for the leading dense layers to fall on the first chunks: how many each of them has.
+
+    All of these but the last hold nothing else.
+    """
+    if not leading:
+        yield []
+        return
+    for number in range(1, min(leading, chunks) + 1):
+        for ends in combinations(range(1, leading), number - 1):
+            yield [b - a for a, b in pairwise((0, *ends, leading))]
+
+
+def _told(ctx: CostContext, table: LayoutTable, fits: BoolArray) -> Iterator[BoolArray]:
+    """The options that the software can be told, all that go together at once."""
+    if ctx.software.stage_splits == "any":
+        yield fits
+        return
+    pp, vp, count = int(table.pp[0]), int(table.vp[0]), np.arange(fits.shape[2])
+    even = fits & (count % vp == 0)
+    if pp == 2:
+        yield even
+        return
+    for inner in range(vp, ctx.model.num_layers // (pp - 2) + 1, vp):
+        options = even.copy()
+        options[1:-1] &= count == inner
+        if options.any(axis=(1, 2)).all():
+            yield options
+
+
+# ---------------------------------------------------------------- what they cost
+
+
+def _costs(
+    ctx: CostContext, search: Search, table: LayoutTable, stages: Stages, costing: Costing
+) -> _Costs:
+    """Each option costed as if all stages waited for it alone."""
+    shape = stages.allowed.shape
+    stage = np.arange(shape[0])[:, None, None]
+
+    def flat(numbers: Numeric) -> Numeric:
+        return np.broadcast_to(numbers, shape).reshape(1, -1)
+
+    first, last = flat(stage == 0), flat(stage == shape[0] - 1)
+    by_kind = tuple(flat(np.asarray(n, dtype=np.float64)) for n in stages.by_kind)
+    held = Held(table, flat(stage), first, last, sum(by_kind), 1.0)
+    holds = ((held, by_kind),)
+    sizes = parameters_of(ctx, table, holds)
+    dense, experts = sizes.dense[0], np.broadcast_to(sizes.experts, sizes.dense.shape)[0]
+    costs = costs_of(ctx, table, holds, Parameters(dense, experts))
+    time = step_time(ctx, table, costs, costing(costs))
+    rest = time.dp + time.optimizer
+    running = time.total - time.straggler
+    share = time.total / running
+
+    def back(seconds: Numeric) -> FloatArray:
+        return np.broadcast_to(seconds, dense.shape).reshape(shape)
+
+    return _Costs(
+        fits=stages.allowed & (back(_fits(ctx, search, table, holds)) > 0),
+        pipeline=back(share * (running - rest - time.host)),
+        rest=back(share * rest),
+        dense=back(dense),
+        experts=back(experts),
+        host=back(share * time.host),
+    )
+
+
+def _fits(ctx: CostContext, search: Search, table: LayoutTable, holds: memory.Holds) -> Numeric:
+    """Which ranks memory allows: as `planner.search.room.accepted` of the fullest of a layout."""
+    usage = memory.memory_of(ctx, table, holds)
+    fits = usage.total[0] <= memory.limit_bytes(ctx, search.memory)
+    host = ctx.accelerator.host
+    if offloads_any(table):
+        room = memory.PINNED_SHARE * host.memory_bytes if host is not None else -1.0
+        fits = fits & (memory.host_bytes_of(ctx, table, holds)[0] <= room)
+    if search.robust:
+        fits = fits & (upper_ends(ctx, table, usage) <= memory.limit_bytes(ctx, "fragile"))
+    return fits
+
+
+def _step(ctx: CostContext, table: LayoutTable, costing: Costing) -> float:
+    shape = shape_costs(ctx, table)
+    return float(step_time(ctx, table, shape, costing(shape)).total[0])
+
+
+# ---------------------------------------------------------------- the best of them
+
+
+def _only(cost: FloatArray, options: BoolArray) -> FloatArray:
+    return np.where(options, cost, np.inf)
+
+
+def _bound(costs: _Costs, options: BoolArray, total: int) -> float:
+    """The least that a split of these options takes: its pipeline and the rest each the least,
+    or both of one stage; and whichever option is its slowest stage, what the host then adds."""
+    rest = least_maximum(_only(costs.rest, options), total)
+    if rest == np.inf:
+        return np.inf
+    found = 0.0
+    for seconds in (costs.pipeline + rest, costs.pipeline + costs.rest):
+        slowest = np.maximum(seconds, least_maximum(_only(seconds, options), total))
+        found = max(found, float((slowest + costs.host)[options].min()))
+    return found * (1.0 - SLACK)
+
+
+def _levelled(costs: _Costs, options: BoolArray, total: int) -> list[int]:
+    """Counts of the least slowest stage; of these of the least rest, then the most level."""
+    for cost in (costs.pipeline, costs.rest):
+        least = least_maximum(_only(cost, options), total)
+        options = options & (cost <= least * (1.0 + SLACK))
+    counts = least_sum(_only(costs.pipeline**2, options), total)
+    assert counts is not None  # the least of both is reached
+    return counts
+
+
+def _best(
+    ctx: CostContext,
+    table: LayoutTable,
+    stages: Stages,
+    costs: _Costs,
+    options: BoolArray,
+    costing: Costing,
+    limit: float,
+) -> Split | None:
+    """The best split of these options below a limit, by branch and bound.
+
+    Of a split that is found, another is better only if its pipeline is no slower and either its
+    largest stage smaller, in either kind of parameters, or its slowest stage slower, beside which
+    more of the host hides.
+    """
+    total, found = ctx.model.num_layers, None
+    waiting = [options]
+    while waiting:
+        options = waiting.pop()
+        if _bound(costs, options, total) >= limit * (1.0 - CLOSE):
+            continue
+        counts = _levelled(costs, options, total)
+        split = _chunks(ctx, table, stages, counts)
+        seconds = _step(ctx, replace(table, stage_layers=split), costing)
+        if seconds < limit * (1.0 - CLOSE):
+            found, limit = Split(split, seconds), seconds
+        before = np.cumsum([0, *counts[:-1]]) * (options.shape[1] > 1)
+        chosen = (np.arange(len(counts)), before, counts)
+        for size in (costs.dense, costs.experts):
+            waiting.append(options & (size < size[chosen].max()))
+        slower = options & (costs.host < costs.host[chosen].min())
+        for stage in np.flatnonzero(slower.any(axis=(1, 2))):
+            forced = options.copy()
+            forced[stage] = slower[stage]
+            waiting.append(forced)
+    return found
+
+
+def _chunks(
+    ctx: CostContext, table: LayoutTable, stages: Stages, counts: Sequence[int]
+) -> tuple[int, ...]:
+    """A split by chunks: of each stage as even as can be, what is left over away from the ends."""
+    pp, vp = int(table.pp[0]), int(table.vp[0])
+    if vp == 1 or ctx.software.stage_splits == "ends":
+        return tuple(counts)
+    chunks = list(stages.fewest)
+    for stage, count in enumerate(counts):
+        own = [chunk for chunk in range(stage, pp * vp, pp) if chunk >= stages.closed]
+        for _ in range(count - sum(chunks[stage::pp])):
+            chunks[
+                min(
+                    own,
+                    key=lambda c: (chunks[c], c in (0, pp * vp - 1), abs(2 * (c // pp) + 1 - vp)),
+                )
+            ] += 1
+    return tuple(int(layers) for layers in chunks)

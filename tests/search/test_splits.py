@@ -1,0 +1,197 @@
+"""Searching over splits of the layers: as good as every layout in every split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner import api, bars
+from planner.cost.context import CostContext
+from planner.layout import LayoutTable
+from planner.planfile import Plan
+from planner.problem.scenario import Scenario, Search
+from planner.report.pieces import plain_text
+from planner.report.text import plan_report
+from planner.search.enumerate import layouts
+from planner.search.optimize import best_placement
+from planner.search.placement import SideConstraints
+from planner.search.problem import AnySplit, LayoutProblem, OtherSplit
+from planner.search.room import accepted
+from planner.search.stages import is_searched
+from planner.stages import chunk_layers
+from tests.expert_scenarios import experts
+from tests.scenarios import (
+    small_accelerator,
+    small_model,
+    small_scenario,
+    small_software,
+    small_topology,
+)
+from tests.search.test_stages import compositions
+
+ANY = Search(
+    stages="any", tp=(1, 2), cp=(1,), pp=(1, 2, 4), vp=(1, 2), mbs=(1,), zero_stage=(1,),
+    dp_replicate=(1,), ep=(1, 2), etp=(1,),
+)  # fmt: skip
+
+
+def job(gigabytes: float, search: Search = ANY, **changes: Any) -> Scenario:
+    part = small_accelerator(hbm_bytes=1e9 * gigabytes)
+    usual: dict[str, Any] = {
+        "topology": small_topology((2, 4), accelerator=part),
+        "model": small_model(num_layers=5, vocab_size=256000),
+        "software": small_software(stage_splits="any", dispatchers=("alltoall",)),
+        "search": search,
+    }
+    return small_scenario(8, **(usual | changes))
+
+
+LEADING = small_model(
+    num_layers=5, mtp_layers=1,
+    moe=experts(expert_ffn_hidden_size=1024, num_dense_layers=2),
+)  # fmt: skip
+CASES = {
+    "dense": job(60.0),
+    "dense, memory is short": job(7.0),
+    "experts": job(60.0, model=LEADING),
+    "experts, memory is short": job(9.0, model=LEADING),
+    "recompute": job(
+        6.8,
+        software=small_software(stage_splits="any", recompute=("none", "full")),
+    ),
+    "first and last of their own": job(
+        60.0, software=small_software(stage_splits="ends"), search=ANY.replace(vp=(1,))
+    ),
+    "framework orders": job(60.0, search=ANY.replace(orders="framework")),
+    "by the upper end": job(12.0, search=ANY.replace(robust=True)),
+}  # fmt: skip
+
+
+def every_split(scenario: Scenario) -> dict[Any, float]:
+    """The best step of every layout, over its placements and all its splits that fit."""
+    ctx, asked = CostContext.of(scenario), scenario.search
+    table, _ = layouts(ctx, asked)
+    ends = ctx.software.stage_splits == "ends"
+    found: dict[Any, float] = {}
+    for i in range(len(table)):
+        row = table.row(i)
+        splits: list[Any] = [None]
+        if is_searched(ctx, table.take(slice(i, i + 1)))[0]:
+            splits += compositions(ctx.model.num_layers, row.pp * row.vp)
+        for split in splits:
+            if ends and split is not None and len(set(split[1:-1])) > 1:
+                continue
+            one = LayoutTable.from_layouts([replace(row, stage_layers=split)])
+            if not accepted(ctx, asked, one)[0]:
+                continue
+            rules = SideConstraints(orders=asked.orders)
+            best = best_placement(LayoutProblem(ctx, one), 0, 0.0, rules)
+            if best is None:
+                continue
+            factor = 1.0
+            if asked.robust:
+                factor = float(bars.step_ends(bars.shipped(), ctx, one)[1][0])
+            found[row] = min(found.get(row, np.inf), best[1] * factor)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_layout_is_better_in_any_split(name: str) -> None:
+    scenario = CASES[name]
+    every = sorted(every_split(scenario).values())
+    plan = api.plan(scenario, top_k=3)
+    assert plan.status == "optimal" and plan.layout is not None
+    assert plan.objective_seconds == pytest.approx(every[0], rel=1e-8)
+    assert sum(plan.layout["stage_layers"]) == scenario.model.num_layers
+    # the runners-up are the next layouts, each in its best split
+    if not scenario.search.robust:
+        steps = sorted([plan.step_seconds, *(runner.step_seconds for runner in plan.runners_up)])
+        assert steps[0] >= every[0] * (1 - 1e-8)
+        assert steps[1:] == pytest.approx(every[1 : len(steps)], rel=scenario.search.tie_fraction)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bounds_hold_in_every_split(name: str) -> None:
+    scenario = CASES[name]
+    ctx = CostContext.of(scenario)
+    table, _ = layouts(ctx, scenario.search.replace(stages="default"))
+    rows = np.flatnonzero(np.broadcast_to(is_searched(ctx, table), (len(table),)))
+    rows = np.random.default_rng(0).permutation(rows)[:12]
+    for i in rows.tolist():
+        row, one = table.row(i), table.take(slice(i, i + 1))
+        default = LayoutProblem(ctx, one)
+        whatever = AnySplit(ctx, one).lower_bounds()[0]
+        other = max(
+            OtherSplit(ctx, one).lower_bounds()[0],
+            OtherSplit(ctx, one).tighter_bounds(np.array([0]))[0],
+        )
+        assert whatever <= default.lower_bounds()[0] * (1 + 1e-12)
+        usual = tuple(chunk_layers(ctx.model.num_layers, row, ctx.reserved) or ())
+        for split in compositions(ctx.model.num_layers, row.pp * row.vp):
+            named = LayoutTable.from_layouts([replace(row, stage_layers=split)])
+            least = best_placement(LayoutProblem(ctx, named), 0)
+            assert least is not None
+            assert whatever <= least[1] * (1 + 1e-12)
+            by_stage = [sum(split[s :: row.pp]) for s in range(row.pp)]
+            same = by_stage == [sum(usual[s :: row.pp]) for s in range(row.pp)]
+            assert same or other <= least[1] * (1 + 1e-12)
+
+
+def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
+    """DeepSeek-V3's prediction layer and head take stages of their own size; Megatron is told."""
+    overrides = {
+        "search.stages": "any", "search.pp": "8", "search.vp": "4", "search.ep": "32",
+        "search.tp": "1", "search.cp": "1", "search.mbs": "1", "search.recompute": "mla_up_proj",
+    }  # fmt: skip
+    scenario = api.load_scenario("deepseek-v3-gb300x256", overrides)
+    plan = api.plan(scenario, top_k=1)
+    usual = api.plan(scenario.replace(search=scenario.search.replace(stages="default")), top_k=1)
+    assert plan.status == "optimal" and plan.layout is not None and plan.search is not None
+    assert plan.search.any_split and plan.search.best_splits > 0
+    split, default = plan.layout["stage_layers"], plan.default_split
+    assert len(split) == 32 and sum(split) == 61
+    assert default is not None and default["fits"] and sum(default["stage_layers"]) == 61
+    assert plan.step_seconds is not None and usual.step_seconds is not None
+    assert plan.step_seconds < 0.9 * usual.step_seconds
+    text = render(plan)
+    assert "layers by chunk" in text and "takes" in text and "any split of the layers" in text
+    assert "nothing legal in the default split" in render(usual)
+    # the plan file says all of it, and evaluating the layout gives the same
+    assert Plan.from_document(plan.to_document()) == plan
+    layout = plan.layout
+    assert min(split) >= 1
+    again = api.evaluate(scenario, {key: layout[key] for key in ASKED} | {"stage_layers": split})
+    assert again.step_seconds == pytest.approx(plan.step_seconds, rel=1e-9)
+
+
+ASKED = ("tp", "cp", "pp", "vp", "ep", "mbs", "recompute", "overlap", "dispatcher", "stage_layers")
+
+
+def render(plan: Plan) -> str:
+    return " ".join(plain_text(plan_report(plan), 160).split())
+
+
+SPLITS = (
+    "pp=4,stage_layers=7+8+8+7", "pp=2,vp=2,stage_layers=7+8+9+6", "pp=4,stage_layers=9+8+7+6",
+    "pp=4,vp=2,stage_layers=3+4+4+4+3+4+5+3",
+)  # fmt: skip
+
+
+def test_a_split_by_chunks_comes_back_from_megatron_s_arguments() -> None:
+    """val-07's 30 layers on 4 stages among them; check reads the split that was written."""
+    changes = {"search.orders": "framework", "num_accelerators": "16"}
+    scenario = api.load_scenario("llama3-8b-h100x8", {"topology": "dgx-h100", **changes})
+    scenario = scenario.replace(model=scenario.model.replace(num_layers=30))
+    for text in SPLITS:
+        plan = api.evaluate(scenario, f"tp=2,{text}")
+        assert plan.layout is not None
+        split = plan.layout["stage_layers"]
+        assert sum(split) == 30
+        written = api.export_plan(plan, "megatron")["megatron-args.sh"]
+        read = api.check(written, scenario, "megatron")
+        assert read.broken == () and read.plan is not None and read.plan.layout is not None
+        assert read.plan.layout["stage_layers"] == split
+        assert read.plan.step_seconds == pytest.approx(plan.step_seconds, rel=1e-12)

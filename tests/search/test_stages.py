@@ -1,0 +1,160 @@
+"""The best split of layers over stages, against every split there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cost.balanced import balanced_costs, least_bytes, least_peak
+from planner.cost.context import CostContext
+from planner.cost.memory import worst_stage
+from planner.cost.step import evaluate, step_time
+from planner.cost.traffic import channel_costs
+from planner.layout import Layout, LayoutTable
+from planner.problem.scenario import Search
+from planner.search.legality import split_holds
+from planner.search.room import accepted
+from planner.search.stages import Costing, best_split, is_searched, least_step
+from tests.expert_scenarios import experts
+from tests.scenarios import (
+    context,
+    figure,
+    lossy_context,
+    model,
+    sized_for,
+    small_accelerator,
+    small_software,
+    small_topology,
+    small_training,
+)
+
+FITS = Search()
+LOSSY = lossy_context()
+
+
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a sum of so many positive ones, in order."""
+    for marks in combinations(range(1, total), parts - 1):
+        yield tuple(b - a for a, b in pairwise((0, *marks, total)))
+
+
+def on_one_domain(ctx: CostContext, layout: Layout) -> dict[str, list[float]]:
+    """Every group inside the innermost tier, but for dp outside."""
+    tiers = len(ctx.topology.tiers)
+    inner = {"tp": layout.tp, "cp": layout.cp, "pp": layout.pp}
+    groups = ("tp", "cp", "pp", "dp", "shard", "replicate", "ep", "etp", "edp")
+    sizes = {
+        "dp": layout.dp, "shard": layout.cp * layout.dp_shard, "replicate": layout.dp_replicate,
+        "ep": layout.ep, "etp": layout.etp, "edp": layout.edp, **inner,
+    }  # fmt: skip
+    return {name: [1.0, float(sizes[name]), *[1.0] * (tiers - 2)] for name in groups}
+
+
+def costing(ctx: CostContext, layout: Layout) -> Costing:
+    splits = on_one_domain(ctx, layout)
+    return lambda shape: channel_costs(ctx, shape.traffic, splits)
+
+
+def table_of(layout: Layout) -> LayoutTable:
+    return LayoutTable.from_layouts([layout])
+
+
+def by_enumeration(ctx: CostContext, layout: Layout) -> dict[tuple[int, ...], float]:
+    """Steps of every split that fits: each costed as a layout of its own, by the real step."""
+    splits = on_one_domain(ctx, layout)
+    found = {}
+    for split in compositions(ctx.model.num_layers, layout.pp * layout.vp):
+        table = table_of(replace(layout, stage_layers=split))
+        if accepted(ctx, FITS, table)[0]:
+            found[split] = float(evaluate(ctx, table, splits).total[0])
+    return found
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[CostContext, Layout]:
+    """Contexts whose memory is short or not, and layouts of few stages of few layers."""
+    kind = draw(st.sampled_from(["dense", "tied", "experts", "leading", "pattern"]))
+    pp, vp = draw(st.sampled_from([(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3)]))
+    layers = draw(st.integers(pp * vp, 8))
+    sizes = {
+        "num_layers": layers, "hidden_size": draw(st.sampled_from([256, 1024])),
+        "ffn_hidden_size": draw(st.sampled_from([512, 4096])), "num_attention_heads": 8,
+        "num_key_value_heads": 4, "vocab_size": draw(st.sampled_from([1000, 32000, 256000])),
+        "gated_mlp": True, "tied_embeddings": kind == "tied",
+    }  # fmt: skip
+    if kind in ("experts", "leading"):
+        sizes["mtp_layers"] = draw(st.integers(0, 2))
+        sizes["moe"] = experts(
+            expert_ffn_hidden_size=draw(st.sampled_from([256, 4096])),
+            num_dense_layers=draw(st.integers(1, min(4, layers - 1))) if kind == "leading" else 0,
+        )
+    if kind == "pattern":
+        vp = 1
+        letters = draw(st.lists(st.sampled_from("*-"), min_size=layers, max_size=layers))
+        sizes["layer_pattern"] = "".join(["*", "-", *letters[2:]])
+    coefficients = {
+        "host_seconds_per_kernel": draw(st.sampled_from([0.0, 2e-6, 2e-4])),
+        "dp_overlap_fraction": draw(st.sampled_from([0.0, 1.0])),
+    }
+    ctx = context(
+        model=model(**sizes),
+        topology=small_topology((2, 8, 64), accelerator=small_accelerator()),
+        training=small_training(),
+        software=small_software(
+            coefficients, stage_splits="any", dispatchers=("alltoall",), runtime_bytes=1e6,
+            communicator_bytes=1e6, schedules=("1f1b", "interleaved", "zb-h1", "interleaved-zb"),
+        ),
+    )  # fmt: skip
+    m = draw(st.integers(1, 3)) * pp if vp > 1 else draw(st.integers(1, 9))
+    layout = Layout(
+        pp=pp, vp=vp, num_microbatches=m, dp_shard=draw(st.sampled_from([1, 4])),
+        zero_stage=draw(st.sampled_from([0, 1])), mbs=draw(st.sampled_from([1, 4])),
+        schedule=draw(st.sampled_from(["1f1b", "zb-h1"])), overlap="dp+pp",
+        ep=2 if "moe" in sizes and draw(st.booleans()) else 1,
+    )  # fmt: skip
+    if layout.ep > layout.dp_shard:
+        layout = replace(layout, ep=1)
+    ctx = sized_for(ctx, layout)
+    if draw(st.booleans()):  # somewhere between the least and the most a split needs
+        _, peak = worst_stage(ctx, table_of(layout))
+        room = draw(st.sampled_from([0.7, 0.85, 0.95, 1.0])) * float(peak[0]) / 0.92
+        found = replace(ctx, accelerator=ctx.accelerator.replace(hbm_bytes=figure(room)))
+        return found, layout
+    return replace(ctx, accelerator=ctx.accelerator.replace(hbm_bytes=figure(1e13))), layout
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=cases())
+def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
+    ctx, layout = case
+    table, price = table_of(layout), costing(ctx, layout)
+    assert is_searched(ctx, table).all()
+    every = by_enumeration(ctx, layout)
+    found = best_split(ctx, FITS, table, price)
+    if not every:
+        assert found is None
+        return
+    least = min(every.values())
+    assert found is not None
+    assert found.step_seconds == pytest.approx(least, rel=2e-9)
+    assert every[found.stage_layers] == pytest.approx(found.step_seconds, rel=1e-12)
+    chosen = replace(layout, stage_layers=found.stage_layers)
+    assert split_holds(ctx, chosen) and sum(found.stage_layers) == ctx.model.num_layers
+    # bounds: of the dynamic program alone, of the mean stage
+    assert least_step(ctx, FITS, table, price) <= least * (1 + 1e-12)
+    shape = balanced_costs(ctx, table)
+    bound = step_time(ctx, table, shape, price(shape)).total[0]
+    assert bound <= least * (1 + 1e-12)
+    peaks = [
+        float(worst_stage(ctx, table_of(replace(layout, stage_layers=split)))[1][0])
+        for split in every
+    ]
+    for floor in (least_bytes, least_peak):
+        assert floor(ctx, table)[0] <= min(peaks) * (1 + 1e-12)
+    # below what is asked for, or nothing
+    assert best_split(ctx, FITS, table, price, within_seconds=0.999 * least) is None
