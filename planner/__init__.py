@@ -11,16 +11,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "planner.api": (
-        "calibrate_collectives", "check", "compare", "diagnose", "evaluate", "evaluate_many",
-        "explain",
-        "export_plan", "load_scenario", "names", "plan", "read_plan", "schema", "scenario_of",
-        "validate_collectives", "validate_runs", "Comparison", "Scenario", "Validation",
+        "check", "compare", "diagnose", "evaluate", "evaluate_many", "explain", "export_plan",
+        "import_model", "import_topology", "load_scenario", "names", "plan", "read_plan",
+        "read_sweep", "run_sweep", "scenario_of", "shrink", "validate_runs", "what_if", "why_not",
+        "Scenario",
     ),
     "planner.planfile": ("Plan",),
-    "planner.layout": ("Layout", "LayoutTable"),
+    "planner.layout": ("Layout",),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",
-        "UnitError", "UnsupportedError",
+        "UnsupportedError",
     ),
 }  # fmt: skip
 

@@ -14,13 +14,13 @@ import planner
 PUBLIC = [
     "__version__",
     # calls
-    "calibrate_collectives", "check", "compare", "diagnose", "evaluate", "evaluate_many", "explain",
-    "export_plan", "load_scenario", "names", "plan", "read_plan", "scenario_of", "schema",
-    "validate_collectives", "validate_runs",
+    "check", "compare", "diagnose", "evaluate", "evaluate_many", "explain", "export_plan",
+    "import_model", "import_topology", "load_scenario", "names", "plan", "read_plan", "read_sweep",
+    "run_sweep", "scenario_of", "shrink", "validate_runs", "what_if", "why_not",
     # values
-    "Comparison", "Layout", "LayoutTable", "Plan", "Scenario", "Validation",
+    "Layout", "Plan", "Scenario",
     # errors
-    "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnitError",
+    "ExportError", "IllegalLayoutError", "InputError", "PlannerError",
     "UnknownNameError", "UnsupportedError",
 ]  # fmt: skip
 
