@@ -16,7 +16,7 @@ _HOMES = {
         "read_sweep", "run_sweep", "scenario_of", "shrink", "validate_runs", "what_if", "why_not",
         "Scenario",
     ),
-    "planner.planfile": ("Plan",),
+    "planner.answers.plan": ("Plan",),
     "planner.layout": ("Layout",),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",

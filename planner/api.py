@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from planner import files
-from planner.advice import Diagnosis, Explanation
 from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
 from planner.advise.check import check
@@ -25,8 +24,13 @@ from planner.advise.shrink import shrink
 from planner.advise.timeline import timeline
 from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
-from planner.answers import WhyNot
-from planner.checked import Check
+from planner.answers.advice import Diagnosis, Explanation
+from planner.answers.checked import Check
+from planner.answers.outlook import WhatIf
+from planner.answers.plan import Plan
+from planner.answers.roofs import Roofline
+from planner.answers.shrunk import Shrunk
+from planner.answers.why_not import WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.evidence.accuracy import Accuracy
@@ -59,9 +63,8 @@ from planner.measuring import (
     validate_left_out,
 )
 from planner.notebooks import show_in_notebooks
-from planner.outlook import WhatIf
-from planner.planfile import Plan
-from planner.planning import chosen_scenario, evaluate, evaluate_many, plan
+from planner.planning.plan import chosen_scenario, evaluate, evaluate_many, plan
+from planner.planning.seating import require_nodes
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.scenario import (
@@ -73,11 +76,8 @@ from planner.problem.scenario import (
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.reporting import Report, report
-from planner.roofs import Roofline
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
-from planner.seating import require_nodes
-from planner.shrunk import Shrunk
 from planner.sweep import Sweep, read_sweep, run_sweep
 from planner.targets import Target, target
 from planner.texts import file_text, json_value

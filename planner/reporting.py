@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from planner.advise.timeline import timeline
+from planner.answers.plan import Plan
 from planner.errors import InputError, PlannerError
-from planner.planfile import Plan
 from planner.problem.scenario import scenario_from_document
 from planner.report import drawing
 from planner.report.page.plan_page import plan_page

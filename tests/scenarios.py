@@ -16,10 +16,10 @@ from functools import cache
 from typing import Any
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.files import load
 from planner.layout import SCHEDULES, Layout
-from planner.planfile import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model
 from planner.problem.quantities import Figure

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.planfile import Plan
 from planner.problem.scenario import Search
 from planner.problem.topology import Topology
 from planner.search.given import given_layout, parse_layout

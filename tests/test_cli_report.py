@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from planner.answers.plan import Plan
 from planner.cli import main
-from planner.planfile import Plan
 from tests.made_sweep import AXES, MadeSweep, made_rows
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.problem.model import Model, MoE
 from planner.problem.scenario import Scenario
 from tests.expert_scenarios import EVEN, shipped_scenario

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from planner import api
+from planner.answers.plan import NodesReport, Plan
+from planner.answers.seats import local_ranks
 from planner.errors import ExportError, InputError
 from planner.export import export_plan
 from planner.files import parse
 from planner.ingest.cluster_import import import_topology
-from planner.planfile import NodesReport, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.topology import Topology
-from planner.seats import local_ranks
 from tests.export import stubs
 from tests.export.test_slurm import small
 from tests.inventories import inventory, nodes_in_leaves, racks

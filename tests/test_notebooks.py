@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.notebooks import REPORTS, html
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, scenario_to_document
 from planner.report.pieces import plain_text
 from planner.report.text import plan_report

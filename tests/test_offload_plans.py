@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.errors import IllegalLayoutError
-from planner.planfile import Plan
 from planner.report.pieces import plain_text
 from planner.report.text import plan_report
 

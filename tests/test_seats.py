@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from planner.answers.seats import Seats, block_seats, crossings, local_ranks, named_order_seats
 from planner.ranks import group_ranks, worst_of, worst_split
 from planner.search.inventory import choose_domains
-from planner.seats import Seats, block_seats, crossings, local_ranks, named_order_seats
 from tests.inventories import cluster
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.plan import SCHEMA_VERSION
 from planner.errors import UnknownNameError
 from planner.export import EXPORTS
 from planner.files import names
 from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout
-from planner.planfile import SCHEMA_VERSION
 from planner.problem.model import MLA, Model, MoE
 from planner.problem.training import Training
 from planner.targets import target

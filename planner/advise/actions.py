@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.advice import LABELS, Action, Label
 from planner.advise.baseline import Baseline, Change, Outcome, try_change
+from planner.answers.advice import LABELS, Action, Label
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.layout import OVERLAPS, Layout
 from planner.units import format_quantity

@@ -7,15 +7,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.assess import memory_report
+from planner.answers.plan import Plan
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.cost.memory import VERDICTS
 from planner.errors import IllegalLayoutError, InputError
 from planner.grids import GROUPS
 from planner.layout import Layout
-from planner.planfile import Plan
-from planner.planning import evaluate
+from planner.planning.assess import memory_report
+from planner.planning.plan import evaluate
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.search.given import given_layout
 

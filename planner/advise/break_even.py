@@ -16,8 +16,8 @@ from typing import Any
 
 from planner.advise.replan import Planner, changed, step_of
 from planner.advise.upgrades import network_bytes_per_second, network_keys
-from planner.outlook import BreakEven, Trial
-from planner.planfile import Plan
+from planner.answers.outlook import BreakEven, Trial
+from planner.answers.plan import Plan
 from planner.problem.scenario import Scenario
 
 MATCH_FRACTION = 0.01

@@ -7,15 +7,15 @@ from typing import Any
 
 from planner.advise.explain import own_atom
 from planner.advise.script import Judged, judged
-from planner.checked import Check, Crossing, Verdict
+from planner.answers.checked import Check, Crossing, Verdict
+from planner.answers.plan import GroupReport, Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.export.job import Job
 from planner.export.megatron import core_refusals
 from planner.ingest.launch_args import read_launch
 from planner.layout import Layout
-from planner.planfile import GroupReport, Plan
-from planner.planning import evaluate, plan
+from planner.planning.plan import evaluate, plan
 from planner.problem.scenario import Scenario
 from planner.search.given import judged_layout, parse_layout
 from planner.targets import target as target_of

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from planner.advice import Convention, Diagnosis, Suspect, Verdict
 from planner.advise.accounting import conventions
 from planner.advise.baseline import Baseline, Change, try_change
 from planner.advise.contexts import (
@@ -22,10 +21,11 @@ from planner.advise.contexts import (
 )
 from planner.advise.ledger import regime
 from planner.advise.measured import Measurement
+from planner.answers.advice import Convention, Diagnosis, Suspect, Verdict
+from planner.answers.plan import Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.layout import RECOMPUTE
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario
 from planner.ranks import order_splits
 

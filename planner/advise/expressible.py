@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.answers.plan import Plan
 from planner.errors import ExportError, InputError, PlannerError
 from planner.export import export_plan
 from planner.files import load
 from planner.layout import Layout
-from planner.planfile import Plan
-from planner.planning import chosen_scenario, evaluate, plan
+from planner.planning.plan import chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.software import Software
 from planner.targets import Target, target

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.answers.plan import Plan
+from planner.answers.roofs import Move, Operator
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
-from planner.planfile import Plan
 from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
 from planner.problem.pattern import Mamba
 from planner.problem.scenario import Scenario
-from planner.roofs import Move, Operator
 
 ACTIVATION_BYTES = 2.0
 """Bytes per element of activations and of matmul outputs, whatever the matmul's precision."""

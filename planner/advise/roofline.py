@@ -8,18 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from planner.advise.operators import REFERENCE, Sizes, moves, operators, sizes_of
-from planner.cost import roofline as roof
-from planner.cost.collectives import duration
-from planner.cost.context import TierArrays
-from planner.cost.prices import price
-from planner.errors import UnknownNameError, nearest_of
-from planner.files import load, names, read, resolve
-from planner.planfile import GroupReport, Plan
-from planner.planning import chosen_scenario, plan
-from planner.problem.hardware import Accelerator, Precision
-from planner.problem.scenario import Scenario, load_scenario
-from planner.problem.topology import Topology
-from planner.roofs import (
+from planner.answers.plan import GroupReport, Plan
+from planner.answers.roofs import (
     GroupPoint,
     Level,
     Messages,
@@ -27,6 +17,16 @@ from planner.roofs import (
     Roofline,
     Wall,
 )
+from planner.cost import roofline as roof
+from planner.cost.collectives import duration
+from planner.cost.context import TierArrays
+from planner.cost.prices import price
+from planner.errors import UnknownNameError, nearest_of
+from planner.files import load, names, read, resolve
+from planner.planning.plan import chosen_scenario, plan
+from planner.problem.hardware import Accelerator, Precision
+from planner.problem.scenario import Scenario, load_scenario
+from planner.problem.topology import Topology
 
 PRICED_AS = {
     "send_receive": "pair",

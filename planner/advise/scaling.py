@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from planner.advise.replan import Planner, changed
 from planner.advise.upgrades import twice
+from planner.answers.outlook import ScalePoint, Scaling
+from planner.answers.plan import Plan
 from planner.errors import InputError
-from planner.outlook import ScalePoint, Scaling
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario
 from planner.search.placement import fills
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.checked import Contradiction
+from planner.answers.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError
 from planner.export.rank_map import LARGEST_HOST
 from planner.files import load

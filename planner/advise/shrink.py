@@ -8,19 +8,19 @@ from math import inf, prod
 from typing import Any
 
 from planner.advise.baseline import CHOSEN
+from planner.answers.plan import Plan
+from planner.answers.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.export.job import Job
 from planner.export.rank_map import hosts
 from planner.ingest.hostlist import expand
-from planner.planfile import Plan
-from planner.planning import evaluate, plan
+from planner.planning.plan import evaluate, plan
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory, InventoryNode
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.search.enumerate import families
 from planner.search.families import family_bounds
-from planner.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
 from planner.texts import whole
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.advise.baseline import Baseline
+from planner.answers.plan import Plan
 from planner.cost.chunks import chunk_passes, pipeline_of, short_of
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario
 from planner.timeline import Timeline, play
 

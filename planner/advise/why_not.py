@@ -13,14 +13,14 @@ from math import prod
 from typing import Any
 
 from planner import files
-from planner.answers import BrokenRule, WhyNot
-from planner.assess import group_losses
-from planner.choosing import is_open, options
+from planner.answers.plan import Plan
+from planner.answers.why_not import BrokenRule, WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layout import Layout
-from planner.planfile import Plan
-from planner.planning import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
+from planner.planning.assess import group_losses
+from planner.planning.choosing import is_open, options
+from planner.planning.plan import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.search import relax

@@ -13,8 +13,8 @@ from planner.cli import options
 from planner.cli.program import DONE, INTERRUPTED, NO_LAYOUT, Program, Subjects
 
 if TYPE_CHECKING:
+    from planner.answers.plan import Plan
     from planner.files import Kind
-    from planner.planfile import Plan
 
 KINDS: dict[str, Kind] = {
     "topologies": "topology",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 
+from planner.answers.plan import Plan
 from planner.errors import UnknownNameError, nearest_of
 from planner.export.accelerate import export_accelerate
 from planner.export.bridge import export_bridge
@@ -18,7 +19,6 @@ from planner.export.rank_table import export_rank_table
 from planner.export.slurm import export_slurm
 from planner.export.torchrun import export_torchrun
 from planner.export.torchtitan import export_torchtitan, export_torchtitan_toml
-from planner.planfile import Plan
 
 
 def _plan_file(job: Job) -> dict[str, str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import __version__
+from planner.answers.plan import Plan
 from planner.errors import ExportError
 from planner.grids import EXPERT_GRID
 from planner.layout import Layout
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.ranks import Order, order_atoms
 from planner.targets import Settings, Target, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.report.drawing import (
     BLACK,
     BLUE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.checked import Check
+from planner.answers.checked import Check
 from planner.errors import IllegalLayoutError
 from planner.ingest.launch import Note
 from planner.report.groups import places, traffic

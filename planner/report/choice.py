@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.planfile import Choice, Option, Plan
+from planner.answers.plan import Choice, Option, Plan
 from planner.report.layouts import layout_label
 from planner.report.numbers import gigabytes, seconds, signed_percent
 from planner.report.pieces import FAIR, GOOD, STRONG, Phrases, facts, note, section, table

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advice import Convention, Diagnosis, Suspect
+from planner.answers.advice import Convention, Diagnosis, Suspect
 from planner.report.explain import head, times, waits_for, warnings
 from planner.report.numbers import percent, seconds, signed_percent
 from planner.report.pieces import BAD, FAIR, GOOD, STRONG, facts, note, printable, section, table

@@ -12,10 +12,10 @@ from math import log10
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from planner.answers.roofs import Roofline
 from planner.errors import InputError, PlannerError, nearest_of
 from planner.report.labels import wrapped
 from planner.report.pieces import printable
-from planner.roofs import Roofline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advice import LABELS, Action, Explanation, GroupPlace, Regime
-from planner.planfile import Plan
+from planner.answers.advice import LABELS, Action, Explanation, GroupPlace, Regime
+from planner.answers.plan import Plan
 from planner.report.layouts import layout_label
 from planner.report.numbers import (
     compact,

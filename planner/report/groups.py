@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.planfile import GroupReport, Plan
+from planner.answers.plan import GroupReport, Plan
 from planner.problem.scenario import Scenario
 from planner.report.layouts import order_in_words
 from planner.report.numbers import compact, gigabytes, milliseconds, percent, signed_seconds

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.planfile import MemoryReport
+from planner.answers.plan import MemoryReport
 from planner.report.numbers import gigabytes, percent
 from planner.report.pieces import FAINT, STRONG, VERDICT_STYLES, Bar, Phrases, section, table
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.planfile import GroupCrossings, NodesReport, Plan
+from planner.answers.plan import GroupCrossings, NodesReport, Plan
 from planner.report.numbers import plural
 from planner.report.pieces import FAINT, GOOD, STRONG, facts, note, printable, section, table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.report.bars_plot import plot_memory, plot_time
 from planner.report.curves_plot import plot_pareto, plot_scaling
 from planner.report.grid_plot import plot_heat_map, plot_layout_map

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.problem.scenario import scenario_from_document
 from planner.ranks import atom_coordinates
 from planner.report.drawing import (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from planner.answers.roofs import COLLECTIVES, PartRidges, Roofline
 from planner.report.drawing import (
     BLACK,
     BLUE,
@@ -26,7 +27,6 @@ from planner.report.drawing import (
 )
 from planner.report.numbers import seconds
 from planner.report.roofs_plot import plot_roofs
-from planner.roofs import COLLECTIVES, PartRidges, Roofline
 from planner.units import format_quantity
 
 if TYPE_CHECKING:

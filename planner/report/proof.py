@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.planfile import Plan, SearchReport
+from planner.answers.plan import Plan, SearchReport
 from planner.report import choice
 from planner.report.layouts import layout_in_words, runs
 from planner.report.numbers import gigabytes, percent, plural, seconds

@@ -8,6 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.answers.roofs import COLLECTIVES, Roofline
 from planner.report.layouts import layout_label
 from planner.report.numbers import compact, from_ridge, gigabytes, seconds
 from planner.report.pieces import (
@@ -22,7 +23,6 @@ from planner.report.pieces import (
     section,
     table,
 )
-from planner.roofs import COLLECTIVES, Roofline
 from planner.units import format_quantity
 
 ABSENT = "–"

@@ -12,6 +12,7 @@ from itertools import groupby
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING, Any
 
+from planner.answers.roofs import GroupPoint, Level, Roofline
 from planner.report.drawing import (
     BLACK,
     DENSE_DOTS,
@@ -33,7 +34,6 @@ from planner.report.drawing import (
 )
 from planner.report.labels import flags, rows, spread, text_inches
 from planner.report.numbers import from_ridge, seconds
-from planner.roofs import GroupPoint, Level, Roofline
 from planner.units import format_quantity
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.answers.shrunk import Shrunk
 from planner.report.layouts import layout_label
 from planner.report.nodes import named, nodes
 from planner.report.numbers import plural, seconds, signed_percent
 from planner.report.pieces import BAD, STRONG, facts, note, section, table
-from planner.shrunk import Shrunk
 
 
 def shrink_report(found: Shrunk) -> RenderableType:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.answers.plan import Plan
 from planner.errors import IllegalLayoutError
-from planner.planfile import Plan
 from planner.problem.scenario import scenario_from_document
 from planner.report.layouts import layout_in_words, layout_label, order_in_words
 from planner.report.numbers import (

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.planfile import MemoryReport, Plan
+from planner.answers.plan import MemoryReport, Plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
 from planner.report import choice, groups, listing, memory

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.outlook import BreakEven, ScalePoint, Scaling, Upgrade, WhatIf
+from planner.answers.outlook import BreakEven, ScalePoint, Scaling, Upgrade, WhatIf
 from planner.report.layouts import layout_label
 from planner.report.numbers import percent, seconds, signed_seconds, words
 from planner.report.pieces import FAIR, GOOD, STRONG, Phrases, note, printable, section, table

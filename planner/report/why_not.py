@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.answers import BrokenRule, WhyNot
+from planner.answers.why_not import BrokenRule, WhyNot
 from planner.report.layouts import layout_in_words, layout_labels
 from planner.report.numbers import (
     gigabytes,

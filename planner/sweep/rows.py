@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.problem.scenario import Scenario
 from planner.report.layouts import layout_label
 

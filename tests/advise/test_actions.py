@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.advice import LABELS, Action, Explanation
 from planner.advise.explain import explain
+from planner.answers.advice import LABELS, Action, Explanation
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.grids import DENSE_GRID
-from planner.planfile import Plan
 from planner.problem.hardware import Accelerator
 from planner.problem.scenario import Scenario
 from planner.problem.topology import Topology

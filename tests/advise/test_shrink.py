@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from planner import api
+from planner.answers.plan import Plan
+from planner.answers.shrunk import BEST, FEWER, SAME, Shrunk
 from planner.cli import main
 from planner.errors import InputError
-from planner.planfile import Plan
-from planner.shrunk import BEST, FEWER, SAME, Shrunk
 from tests.inventories import nodes_in_leaves
 
 KEYS = {

@@ -19,9 +19,9 @@ from planner.advise.replan import changed, step_of
 from planner.advise.scaling import scaling_curve
 from planner.advise.upgrades import ideas, network_keys
 from planner.advise.what_if import what_if
+from planner.answers.outlook import WhatIf
 from planner.cli import main
 from planner.errors import InputError
-from planner.outlook import WhatIf
 from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.report.pieces import plain_text

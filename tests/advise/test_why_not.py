@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.advise.why_not import why_not
-from planner.answers import WhyNot
+from planner.answers.why_not import WhyNot
 from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.layout import Layout, LayoutTable

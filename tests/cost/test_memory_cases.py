@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from planner.assess import memory_report
+from planner.answers.plan import MemoryReport
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.files import load
 from planner.layout import Layout
-from planner.planfile import MemoryReport
+from planner.planning.assess import memory_report
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software

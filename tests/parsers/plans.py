@@ -9,11 +9,11 @@ from functools import cache
 
 import numpy as np
 
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.grids import EXPERT_GRID, atom_degree
 from planner.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout, LayoutTable
-from planner.planfile import Plan
 from planner.problem.scenario import (
     Scenario,
     inputs_sha256,

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 
 from planner import api
-from planner.advice import Diagnosis, Explanation, Inversion, Regime
 from planner.advise.ledger import REGIMES
+from planner.answers.advice import Diagnosis, Explanation, Inversion, Regime
 from planner.report.diagnosis import diagnosis_report
 from planner.report.explain import LEDGER, explanation_report
 from planner.report.numbers import signed_seconds

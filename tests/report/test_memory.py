@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from planner import api
-from planner.planfile import MemoryReport
+from planner.answers.plan import MemoryReport
 from planner.report.memory import stages
 from planner.report.pieces import plain_text
 from tests.report.fabricated import MEMORY, TERMS

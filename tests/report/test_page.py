@@ -12,8 +12,8 @@ import pytest
 from rich.text import Text
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.errors import PlannerError
-from planner.planfile import Plan
 from planner.report.page.markup import inline, markup_of
 from planner.report.pieces import Bar, Phrases, facts, note, plain_text, section, table
 from planner.report.text import plan_report

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import api
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.ranks import atom_coordinates
 from planner.report.bars_plot import plot_memory, plot_time
 from planner.report.drawing import page_of, save

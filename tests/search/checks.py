@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.assess import memory_report
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.layout import Layout
-from planner.planfile import Plan
+from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario
 from planner.search.enumerate import layouts
 from planner.search.problem import LayoutProblem

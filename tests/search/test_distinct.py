@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from planner import api
-from planner.assess import assess, memory_report
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.layout import Layout
-from planner.planfile import Plan
+from planner.planning.assess import assess, memory_report
 from planner.problem.scenario import Scenario, Search
 from planner.report.layouts import layout_labels
 from planner.report.pieces import plain_text

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from planner.assess import memory_report
 from planner.cost.context import CostContext
 from planner.layout import Layout
+from planner.planning.assess import memory_report
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts

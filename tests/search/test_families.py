@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from planner import api, bars
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.layout import Layout, LayoutTable
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
 from planner.search.enumerate import KIND_KEYS, MEMBER_KEYS, families, kinds, layouts, members

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.assess import memory_report
 from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
 from planner.layout import Layout
+from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
 from planner.search.model_rules import rules_for

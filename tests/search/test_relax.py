@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.assess import memory_report
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
-from planner.planfile import Plan
+from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
 from tests.scenarios import (

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from planner import api, bars
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.layout import LayoutTable
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.report.pieces import plain_text
 from planner.report.text import plan_report

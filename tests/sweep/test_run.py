@@ -8,9 +8,10 @@ import sqlite3
 
 import pytest
 
-from planner import api, planning
+from planner import api
+from planner.answers.plan import Plan
 from planner.errors import InputError, UnsupportedError
-from planner.planfile import Plan
+from planner.planning import plan as planning
 from planner.report.layouts import layout_label
 from planner.sweep import read_sweep, run_sweep
 from planner.sweep import run as running

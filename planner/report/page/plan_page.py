@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 from planner.report.page.markup import clean, markup_of
 from planner.report.page.render import Part, Picture, render
 from planner.report.pieces import Section, plain_text, section, table

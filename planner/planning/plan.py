@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from planner import bars
-from planner.assess import Assessment, Split, assess, economics, group_losses
-from planner.cautions import cautions
-from planner.choosing import choice_of_batch, choose, is_open, options
+from planner.answers.plan import Choice, Plan, RunnerUp, SearchReport, Status, Swap
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError, InputError
-from planner.finding import Found, find, of_batch
 from planner.grids import grids_nest
 from planner.layout import Layout, LayoutTable
-from planner.planfile import Choice, Plan, RunnerUp, SearchReport, Status, Swap
+from planner.planning.assess import Assessment, Split, assess, economics, group_losses
+from planner.planning.cautions import cautions
+from planner.planning.choosing import choice_of_batch, choose, is_open, options
+from planner.planning.finding import Found, find, of_batch
+from planner.planning.seating import seat_framework, seat_plan
 from planner.problem.scenario import (
     Scenario,
     inputs_sha256,
@@ -43,7 +44,6 @@ from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 from planner.search.room import accepted, searches_splits
 from planner.search.rules import rule_sentences
 from planner.search.swaps import swap_costs
-from planner.seating import seat_framework, seat_plan
 
 PLACEMENT_RULE = "placement"
 SENTENCES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 
 SAME, FEWER, BEST = "same layout on spares", "fewer dp", "best of the search"
 

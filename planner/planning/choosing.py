@@ -17,11 +17,11 @@ from itertools import count as counter
 from math import inf, prod
 from typing import Any, Literal
 
+from planner.answers.plan import Choice, Option, Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
-from planner.finding import Found, find
-from planner.planfile import Choice, Option, Plan
+from planner.planning.finding import Found, find
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
 from planner.search.enumerate import families

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from planner import __version__
-from planner.planfile import Plan
+from planner.answers.plan import Plan
 
 SCHEMA_VERSION = 1
 

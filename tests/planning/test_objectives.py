@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import api, choosing
-from planner.choosing import counts, least_matmul_seconds
+from planner import api
+from planner.answers.plan import Plan
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.planfile import Plan
-from planner.planning import chosen_scenario
+from planner.planning import choosing
+from planner.planning.choosing import counts, least_matmul_seconds
+from planner.planning.plan import chosen_scenario
 from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.report.pieces import plain_text

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from planner import __version__
-from planner.planfile import SCHEMA_VERSION, Plan
+from planner.answers.plan import SCHEMA_VERSION, Plan
 
 
 @dataclass(frozen=True, slots=True)

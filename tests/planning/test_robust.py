@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from planner import api, bars
+from planner.answers.plan import Plan
 from planner.bars import Ends, PredictionErrors
 from planner.cost.context import CostContext
-from planner.planfile import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
 from tests.scenarios import (

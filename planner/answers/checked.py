@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from planner import __version__
+from planner.answers.plan import Plan
 from planner.errors import IllegalLayoutError
 from planner.ingest.launch import Note, Said
-from planner.planfile import Plan
 
 SCHEMA_VERSION = 1
 

@@ -1,0 +1,1 @@
+"""What answers are: plans, advice, checks, outlooks, as values that render and are written."""

@@ -1,0 +1,1 @@
+"""A scenario planned: layouts searched, choices made, nodes named, the answer assessed."""
