@@ -118,6 +118,26 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     return [layers for back in turns for layers in (each[::-1] if back else each)]
 
 
+def round_layers(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Numeric:
+    """Layers in a row that a round of the interleaved schedule takes: pp micro-batches through all
+    pp·vp chunks.
+
+    Chunk c lives on rank c mod pp and passes its pp micro-batches in slots c to c + pp − 1, and in
+    every slot the ranks wait for the slowest: Σ over the slots s of the most layers of the chunks
+    s − pp < c ≤ s, round after round. Equal chunks take the layers of a rank times pp.
+    """
+    if layout.stage_layers is not None:
+        pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
+        given = np.array(layout.stage_layers)
+        chunks = given if len(given) == pp * vp else np.tile(given / vp, vp)
+        return sum(np.max([np.roll(chunks, late) for late in range(pp)], axis=0))
+    chunks = layout.pp * layout.vp
+    placed = placed_layers(num_layers, layout, reserved)
+    base = placed // chunks
+    extra = placed - base * chunks
+    return base * chunks + np.where(extra > 0, np.minimum(chunks, extra + layout.pp - 1), 0)
+
+
 def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
     if reserved == NONE:

@@ -269,6 +269,10 @@ BOTH_WAYS = [SCHEDULES.index(name) for name in ("dualpipe", "dualpipev")]
 """Schedules whose forward and backward passes of two micro-batches run beside each other."""
 
 
+INTERLEAVED = [SCHEDULES.index(name) for name in ("interleaved", "interleaved-zb")]
+"""Schedules that pass the chunks of a rank in turn, pp micro-batches each."""
+
+
 def waits_for_weights(layout: LayoutLike) -> Numeric:
     """Whether the gradients of the last micro-batch's weights come after all else."""
     return np.asarray(layout.schedule_index) >= SCHEDULES.index("zb-h1")

@@ -11,7 +11,7 @@ that alone. No other code combines groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 
 import numpy as np
@@ -27,6 +27,7 @@ from planner.cost.overlap import beside, beyond, chunked
 from planner.cost.passes import end_passes, layer_passes, shorter_pass
 from planner.cost.pipeline import (
     BOTH_WAYS,
+    INTERLEAVED,
     Passes,
     bubble_seconds,
     bubble_slots,
@@ -47,6 +48,7 @@ from planner.cost.traffic import (
 from planner.cost.ways import offloads_any, ring_members
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
 from planner.layout import LayoutLike, Numeric
+from planner.stages import round_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class ShapeCosts:
 
     holds: the stages that a rank holds and their layers of each kind, with the ranks considered
     first, shape (S, …). balanced: of a bound of every split, whose slowest stage has at least
-    what one of these has.
+    what one of these has. round_layers: as `planner.stages.round_layers`, of interleaved schedules.
     """
 
     kinds: tuple[Kind, ...]
@@ -94,6 +96,7 @@ class ShapeCosts:
     parameters: Parameters
     traffic: Mapping[str, Channel]
     balanced: bool = False
+    round_layers: Numeric = 0.0
 
 
 def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
@@ -102,7 +105,11 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     holds = rank_holds(ctx, layout, stage, layers)
     by_stage = parameters_of(ctx, layout, holds)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
-    return costs_of(ctx, layout, holds, parameters)
+    waited = round_layers(ctx.model.num_layers, layout, ctx.reserved)
+    interleaved = np.isin(layout.schedule_index, INTERLEAVED) & (np.asarray(layout.vp) > 1)
+    return replace(
+        costs_of(ctx, layout, holds, parameters), round_layers=np.where(interleaved, waited, 0.0)
+    )
 
 
 def costs_of(
@@ -172,6 +179,8 @@ def step_time(
     A micro-batch passes a stage in `slot` seconds. A step is m slots of the slowest stage, the
     pipeline's idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter
     traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
+    Where interleaved chunks differ, ranks wait for the slowest in every slot, not for the slowest
+    rank alone (`planner.stages.round_layers`).
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
     software, ends = ctx.software.coefficients, shape.ends
@@ -245,7 +254,8 @@ def step_time(
         "dp": state_exposed(ctx, layout, mean, hidden, again, of_layers.seconds),
         "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
         "offload": offload * (m * per_stage) if offloads_any(layout) else 0.0 * mean_slot,
-        "stage_imbalance": m * (slowest_slot - mean_slot),
+        "stage_imbalance": m * (slowest_slot - mean_slot)
+        + np.maximum(0.0, m / pp * shape.round_layers * layer_slot - m * slowest_slot),
         "bubble": idle,
     }
     if not ctx.software.only_1f1b:

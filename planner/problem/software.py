@@ -71,6 +71,8 @@ class Software(Strict):
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Which other splits it can be told: any, first and last stage of their own, none.
     stage_splits: Literal["any", "ends", "even"] = "even"
+    # Whether the first and the last chunk may hold no layer beside embedding, head and loss.
+    empty_end_chunks: bool = False
     # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
     scatters_boundaries: bool = False
     # How tokens may travel to experts; none: no experts.

@@ -36,7 +36,7 @@ from planner.search.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.model_rules import rules_for
 from planner.search.restrictions import EXPERTS_NEED_MOE, allowed, key_of
 from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, may_fit
-from planner.search.rule import Rule
+from planner.search.rule import Rule, most_chunks
 from planner.search.rules import can_overlap_exchanges
 from planner.search.schedule_rules import MANY, schedules_by_chunks
 
@@ -87,7 +87,7 @@ def families(
     growth.set("dp_shard", whole, restrict=False)
     growth.restrict("dp", whole)
     growth.split_batch()
-    growth.add("vp", lambda row: range(1, max(1, ctx.model.num_layers // row[0]) + 1), ("pp",))
+    growth.add("vp", lambda row: range(1, max(1, most_chunks(ctx, np.inf) // row[0]) + 1), ("pp",))
     growth.split_schedules()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
     away = [OFFLOADS.index(name) for name in search.offload or ("none",)]

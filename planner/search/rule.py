@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.cost.context import CostContext
 from planner.layout import LayoutLike, Numeric
 
@@ -25,6 +27,11 @@ class Rule:
 def divides(divisor: Numeric, number: Numeric) -> Numeric:
     """Whether a number is a multiple of a divisor."""
     return number % divisor == 0
+
+
+def most_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
+    """Chunks that a pipeline may have: a layer each but, where software lets them be, its ends."""
+    return ctx.model.num_layers + 2 * (ctx.software.empty_end_chunks & (np.asarray(vp) > 2))
 
 
 MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"

@@ -18,7 +18,7 @@ from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
 from planner.search.context_rules import CONTEXT
-from planner.search.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides
+from planner.search.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides, most_chunks
 from planner.search.schedule_rules import SCHEDULE_RULES, runs
 
 
@@ -112,10 +112,11 @@ STRUCTURAL = (
     ),
     Rule(
         "chunks-have-layers",
-        "every one of the pp·vp chunks has a layer",
+        "every one of the pp·vp chunks has a layer; with vp > 2 the first and the last need none, "
+        "where software builds embedding, head and loss alone",
         "definition",
         ("pp", "vp"),
-        lambda ctx, x: x.pp * x.vp <= ctx.model.num_layers,
+        lambda ctx, x: x.pp * x.vp <= most_chunks(ctx, x.vp),
     ),
     Rule(
         "vp-needs-pp",

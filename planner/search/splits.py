@@ -33,7 +33,7 @@ from planner.search.protocol import SearchResult
 from planner.search.robust import weights
 from planner.search.room import accepted, in_blocks, searches_splits
 from planner.search.rows import blocks, framework_rows
-from planner.search.stages import CLOSE, best_split, is_searched, least_step
+from planner.search.stages import CLOSE, Split, best_split, is_searched, least_step
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -97,7 +97,7 @@ class BestSplits:
         self.named, self.splits = empty, list[StageLayers]()
         self.solved = 0
         self._unbounded: list[tuple[LayoutTable, NDArray[np.bool_]]] = []
-        self._floor = inf
+        self._floor = self._left = inf
         self._steps: dict[Layout, float] = {}
 
     def problem(self, table: LayoutTable) -> LayoutProblem:
@@ -123,7 +123,7 @@ class BestSplits:
     @property
     def rest(self) -> float:
         """The least bound of those that wait; inf where none does."""
-        return min(self._floor, self.waiting.rest)
+        return min(self._floor, self.waiting.rest, self._left)
 
     def _bound(self) -> None:
         """Let those wait by their bounds which fit and can be among the best."""
@@ -173,9 +173,10 @@ class BestSplits:
     def _solve(self, one: LayoutTable) -> None:
         self.solved += 1
         factor = float(self._factor(one)[0])
-        found = _best_of(self.ctx, self.asked, one, self.threshold / factor)
+        found, left = _best_of(self.ctx, self.asked, one, self.threshold / factor)
+        self._left = min(self._left, left * factor)
         if found is not None:
-            split, seconds = found
+            split, seconds = found.stage_layers, found.step_seconds
             self.named = self.named.joined(one)
             self.splits.append(split)
             layout = one.row(0)
@@ -189,36 +190,39 @@ class BestSplits:
 
 def _best_of(
     ctx: CostContext, asked: Search, one: LayoutTable, limit: float
-) -> tuple[StageLayers, float] | None:
-    """The best split of the layout in a table of one, over all its placements, and its step.
+) -> tuple[Split | None, float]:
+    """The best split of the layout in a table of one, over all its placements, and the least that
+    another could take.
 
     None where it is no better than the default split or lies above the limit.
     """
     problem = LayoutProblem(ctx, one)
     rows = _placements(problem, asked)
     if not len(rows):
-        return None
+        return None, inf
     placed = splits_of(rows)
     if accepted(ctx, asked, one)[0]:
         own = np.min(evaluate(ctx, one, placed).total)
         limit = min(limit, float(own) * (1.0 - CLOSE))
     lower = OtherSplit(ctx, one).score_rows(np.zeros(len(rows), dtype=np.int64), rows)
     if lower.min() > limit:
-        return None
+        return None, inf
     if least_step(ctx, asked, one, lambda shape: problem.least_costs(0, shape)) > limit:
-        return None
-    found: tuple[StageLayers, float] | None = None
+        return None, inf
+    found, left = None, inf
     for row in np.argsort(lower, kind="stable").tolist():
         if lower[row] > limit:
             break
         better = best_split(ctx, asked, one, _priced(ctx, _row(placed, row)), limit)
-        if better is None:
+        left = min(left, better.open_seconds)
+        if better.split is None:
             continue
         # in its own best placement
-        table = replace(one, stage_layers=better.stage_layers)
-        limit = min(better.step_seconds, float(np.min(evaluate(ctx, table, placed).total)))
-        found = better.stage_layers, limit
-    return found
+        table = replace(one, stage_layers=better.split.stage_layers)
+        own = float(np.min(evaluate(ctx, table, placed).total))
+        limit = min(better.split.step_seconds, own)
+        found = Split(better.split.stage_layers, limit)
+    return found, left
 
 
 def _priced(ctx: CostContext, placed: Splits) -> Callable[[ShapeCosts], dict[str, GroupCost]]:

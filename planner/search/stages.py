@@ -11,6 +11,8 @@ which these fall on the first chunks (`_leads`) fixes who holds how many, so tha
 of layers alone matter. Over them a dynamic program (`planner.search.counts`) finds the least
 greatest stage. That is the best split where the rest and the host do not depend on it; where they
 do, branching does the rest: a better one has a smaller largest stage, or a slower slowest one.
+Where interleaved chunks differ, ranks also wait for each other slot by slot, which numbers of
+layers a stage do not tell: what is found is then costed so, and the bound without it kept as open.
 """
 
 from __future__ import annotations
@@ -98,6 +100,14 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best split found below a limit, and the least that another could take (inf: none)."""
+
+    split: Split | None
+    open_seconds: float = np.inf
+
+
+@dataclass(frozen=True)
 class _Costs:
     """Of each stage and count, (S, I, N): whether memory holds it; work and waiting; what its
     parameters cost, and both kinds of them; what the host adds, less the slower the stage.
@@ -120,21 +130,21 @@ def best_split(
     table: LayoutTable,
     costing: Costing,
     within_seconds: float = np.inf,
-) -> Split | None:
+) -> Best:
     """The split of least step of the one layout in a table, that memory and software allow.
 
-    within_seconds: steps above it are of no interest. None where no split fits or is below it.
+    within_seconds: steps above it are of no interest; no split where none fits or is below it.
     """
     assert len(table) == 1
-    found: Split | None = None
-    limit = within_seconds
+    found, limit, left = None, within_seconds, np.inf
     for stages in stages_of(ctx, table):
         costs = _costs(ctx, search, table, stages, costing)
         for options in _told(ctx, table, costs.fits):
             better = _best(ctx, table, stages, costs, options, costing, limit)
-            if better is not None:
-                found, limit = better, better.step_seconds
-    return found
+            left = min(left, better.open_seconds)
+            if better.split is not None:
+                found, limit = better.split, better.split.step_seconds
+    return Best(found, left if left < limit * (1.0 - CLOSE) else np.inf)
 
 
 def least_step(ctx: CostContext, search: Search, table: LayoutTable, costing: Costing) -> float:
@@ -258,9 +268,13 @@ def _fits(ctx: CostContext, search: Search, table: LayoutTable, holds: memory.Ho
     return fits
 
 
-def _step(ctx: CostContext, table: LayoutTable, costing: Costing) -> float:
+def _steps(ctx: CostContext, table: LayoutTable, costing: Costing) -> tuple[float, float]:
+    """The step, and what it were if ranks did not wait slot by slot for unequal chunks."""
     shape = shape_costs(ctx, table)
-    return float(step_time(ctx, table, shape, costing(shape)).total[0])
+    costs = costing(shape)
+    alone = replace(shape, round_layers=0.0)
+    steps = (step_time(ctx, table, one, costs).total[0] for one in (shape, alone))
+    return float(next(steps)), float(next(steps))
 
 
 # ---------------------------------------------------------------- the best of them
@@ -301,22 +315,25 @@ def _best(
     options: BoolArray,
     costing: Costing,
     limit: float,
-) -> Split | None:
+) -> Best:
     """The best split of these options below a limit, by branch and bound.
 
     Of a split that is found, another is better only if its pipeline is no slower and either its
     largest stage smaller, in either kind of parameters, or its slowest stage slower, beside which
     more of the host hides.
     """
-    total, found = ctx.model.num_layers, None
+    total, found, left = ctx.model.num_layers, None, np.inf
     waiting = [options]
     while waiting:
         options = waiting.pop()
-        if _bound(costs, options, total) >= limit * (1.0 - CLOSE):
+        bound = _bound(costs, options, total)
+        if bound >= limit * (1.0 - CLOSE):
             continue
         counts = _levelled(costs, options, total)
         split = _chunks(ctx, table, stages, counts)
-        seconds = _step(ctx, replace(table, stage_layers=split), costing)
+        seconds, alone = _steps(ctx, replace(table, stage_layers=split), costing)
+        if alone < seconds * (1.0 - CLOSE):
+            left = min(left, bound)  # as many layers a stage in other chunks may take less
         if seconds < limit * (1.0 - CLOSE):
             found, limit = Split(split, seconds), seconds
         before = np.cumsum([0, *counts[:-1]]) * (options.shape[1] > 1)
@@ -328,7 +345,7 @@ def _best(
             forced = options.copy()
             forced[stage] = slower[stage]
             waiting.append(forced)
-    return found
+    return Best(found, left)
 
 
 def _chunks(
