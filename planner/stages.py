@@ -126,7 +126,7 @@ def round_layers(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Num
     every slot the ranks wait for the slowest: Σ over the slots s of the most layers of the chunks
     s − pp < c ≤ s, round after round. Equal chunks take the layers of a rank times pp.
     """
-    if layout.stage_layers is not None:
+    if layout.stage_layers is not None and not _is_default(num_layers, layout, reserved):
         pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
         given = np.array(layout.stage_layers)
         chunks = given if len(given) == pp * vp else np.tile(given / vp, vp)
@@ -136,6 +136,14 @@ def round_layers(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Num
     base = placed // chunks
     extra = placed - base * chunks
     return base * chunks + np.where(extra > 0, np.minimum(chunks, extra + layout.pp - 1), 0)
+
+
+def _is_default(num_layers: int, layout: Cut, reserved: Reserved) -> bool:
+    """Whether the stages named are those of the default split."""
+    pp = int(np.max(layout.pp))
+    stage = np.arange(pp).reshape((-1,) + (1,) * np.ndim(layout.pp))
+    usual = default_stage_layers(num_layers, layout, stage, reserved)
+    return tuple(np.max(usual.reshape(pp, -1), axis=1).tolist()) == layout.stage_layers
 
 
 def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:

@@ -106,7 +106,8 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     by_stage = parameters_of(ctx, layout, holds)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     waited = round_layers(ctx.model.num_layers, layout, ctx.reserved)
-    interleaved = np.isin(layout.schedule_index, INTERLEAVED) & (np.asarray(layout.vp) > 1)
+    rounds = layout.num_microbatches >= np.asarray(layout.pp)
+    interleaved = rounds & np.isin(layout.schedule_index, INTERLEAVED) & (layout.vp > 1)
     return replace(
         costs_of(ctx, layout, holds, parameters), round_layers=np.where(interleaved, waited, 0.0)
     )

@@ -149,7 +149,9 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     scenario = api.load_scenario("deepseek-v3-gb300x256", overrides)
     plan = api.plan(scenario, top_k=1)
     usual = api.plan(scenario.replace(search=scenario.search.replace(stages="default")), top_k=1)
-    assert plan.status == "optimal" and plan.layout is not None and plan.search is not None
+    assert plan.layout is not None and plan.search is not None
+    # chunks that differ wait for each other: others as many a stage may be a little faster
+    assert plan.gap_fraction is not None and 0 < plan.gap_fraction < 0.03
     assert plan.search.any_split and plan.search.best_splits > 0
     split, default = plan.layout["stage_layers"], plan.default_split
     assert len(split) == 32 and sum(split) == 61
@@ -157,7 +159,7 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     assert plan.step_seconds is not None and usual.step_seconds is not None
     assert plan.step_seconds < 0.9 * usual.step_seconds
     text = render(plan)
-    assert "layers by chunk" in text and "takes" in text and "any split of the layers" in text
+    assert "layers by chunk" in text and "takes" in text and "a gap of" in text
     assert "nothing legal in the default split" in render(usual)
     # the plan file says all of it, and evaluating the layout gives the same
     assert Plan.from_document(plan.to_document()) == plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -135,13 +136,17 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     table, price = table_of(layout), costing(ctx, layout)
     assert is_searched(ctx, table).all()
     every = by_enumeration(ctx, layout)
-    found = best_split(ctx, FITS, table, price)
+    best = best_split(ctx, FITS, table, price)
+    found = best.split
     if not every:
         assert found is None
         return
     least = min(every.values())
     assert found is not None
-    assert found.step_seconds == pytest.approx(least, rel=2e-9)
+    # of chunks that wait for each other only the bound is certain
+    assert min(found.step_seconds, best.open_seconds) <= least * (1 + 2e-9)
+    assert best.open_seconds < inf or found.step_seconds == pytest.approx(least, rel=2e-9)
+    assert best.open_seconds == inf or layout.vp > 1
     assert every[found.stage_layers] == pytest.approx(found.step_seconds, rel=1e-12)
     chosen = replace(layout, stage_layers=found.stage_layers)
     assert split_holds(ctx, chosen) and sum(found.stage_layers) == ctx.model.num_layers
@@ -157,4 +162,4 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     for floor in (least_bytes, least_peak):
         assert floor(ctx, table)[0] <= min(peaks) * (1 + 1e-12)
     # below what is asked for, or nothing
-    assert best_split(ctx, FITS, table, price, within_seconds=0.999 * least) is None
+    assert best_split(ctx, FITS, table, price, within_seconds=0.999 * least).split is None
