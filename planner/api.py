@@ -183,7 +183,12 @@ def compare(first: Plan, second: Plan) -> Comparison:
         InputError: a plan holds no layout.
     """
     if first.time is None or second.time is None or first.memory is None or second.memory is None:
-        raise InputError("a plan without a layout cannot be compared", key="PLAN")
+        which = "first" if first.time is None or first.memory is None else "second"
+        raise InputError(
+            f"a plan without a layout cannot be compared: the {which} is of status "
+            f"{(first if which == 'first' else second).status}",
+            key="PLAN", allowed="plans that hold a layout",
+        )  # fmt: skip
 
     def rows(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, Any]:
         return {

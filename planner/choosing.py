@@ -154,7 +154,7 @@ def options(scenario: Scenario) -> Iterator[Scenario]:
         precision=None, num_accelerators=None, objective=kept, deadline=None, step_deadline=None
     )
     for number in counts(scenario):
-        for precision in search.precision or (scenario.training.precision,):
+        for precision in dict.fromkeys(search.precision or (scenario.training.precision,)):
             yield scenario.replace(
                 num_accelerators=number,
                 training=scenario.training.replace(precision=precision),

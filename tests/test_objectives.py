@@ -203,6 +203,12 @@ def test_free_counts_of_an_inventory_are_what_its_nodes_hold() -> None:
     assert counts(base.replace(num_accelerators=13)) == [*range(1, 14)]  # of blocks of one
 
 
+def test_a_precision_given_twice_is_one_option() -> None:
+    found = api.plan(scenario({"precision": ("bf16", "bf16")}), 1)
+    assert found.choice is not None
+    assert [option.precision for option in found.choice.options] == ["bf16"]
+
+
 def test_racks_filled_in_part_give_counts_filled_alike() -> None:
     base = api.load_scenario("deepseek-v3-gb300x256", {"search.num_accelerators": "free"})
     found = counts(base)
