@@ -25,6 +25,7 @@ from planner.advise.shrink import shrink
 from planner.advise.timeline import timeline
 from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
+from planner.agreement import require_agreement
 from planner.answers import WhyNot
 from planner.checked import Check
 from planner.cost.context import CostContext
@@ -149,6 +150,7 @@ def _verify(found: Plan, path: str) -> None:
             key="rank_order",
             allowed=f"factors of {', '.join(numbered[-1])} that multiply to their degrees",
         )
+    require_agreement(found, scenario, path)
 
 
 def scenario_of(plan_: Plan) -> Scenario:

@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cost", "planfile", "ranks", "ingest"),
     ("advice", "answers", "checked", "roofs", "bars", "outlook", "seats", "shrunk"),
     ("assess", "search", "evidence", "report", "export", "notebooks"),
-    ("finding", "seating", "cautions"),
+    ("agreement", "finding", "seating", "cautions"),
     ("choosing",),
     ("planning",),
     ("advise", "sweep", "measuring", "tuning"),
