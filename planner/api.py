@@ -63,6 +63,7 @@ from planner.measuring import (
     validate_left_out,
 )
 from planner.notebooks import show_in_notebooks
+from planner.planning.agreement import require_agreement
 from planner.planning.plan import chosen_scenario, evaluate, evaluate_many, plan
 from planner.planning.seating import require_nodes
 from planner.problem.inventory import Inventory
@@ -149,6 +150,7 @@ def _verify(found: Plan, path: str) -> None:
             key="rank_order",
             allowed=f"factors of {', '.join(numbered[-1])} that multiply to their degrees",
         )
+    require_agreement(found, scenario, path)
 
 
 def scenario_of(plan_: Plan) -> Scenario:
@@ -183,7 +185,12 @@ def compare(first: Plan, second: Plan) -> Comparison:
         InputError: a plan holds no layout.
     """
     if first.time is None or second.time is None or first.memory is None or second.memory is None:
-        raise InputError("a plan without a layout cannot be compared", key="PLAN")
+        which = "first" if first.time is None or first.memory is None else "second"
+        raise InputError(
+            f"a plan without a layout cannot be compared: the {which} is of status "
+            f"{(first if which == 'first' else second).status}",
+            key="PLAN", allowed="plans that hold a layout",
+        )  # fmt: skip
 
     def rows(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, Any]:
         return {

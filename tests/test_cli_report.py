@@ -119,4 +119,11 @@ def test_pictures_need_matplotlib(
     result = run("report", folder, "--out", tmp_path / "p.html", "--pictures", tmp_path)
     assert result.exit_code == 2
     assert "pictures need matplotlib" in result.output
+    assert "parallelism-planner[report]" in result.output
     assert (tmp_path / "p.html").is_file()
+
+
+def test_a_folder_of_neither_is_told(tmp_path: Path) -> None:
+    found = run("report", tmp_path, "--out", tmp_path / "page.html")
+    assert found.exit_code == 2
+    assert "neither plan.json nor sweep.sqlite" in found.stderr

@@ -85,7 +85,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("advice", "checked", "outlook", "roofs", "shrunk", "why_not"),
     ),
     "planning": (
-        ("assess", "finding", "seating", "cautions"),
+        ("agreement", "assess", "finding", "seating", "cautions"),
         ("choosing",),
         ("plan",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.advise.replan import Planner, changed
-from planner.advise.upgrades import twice
+from planner.advise.upgrades import most_accelerators, twice
 from planner.answers.outlook import ScalePoint, Scaling
 from planner.answers.plan import Plan
 from planner.errors import InputError
@@ -23,7 +23,7 @@ planned in a moment, up to 32 times, until more are wasted."""
 def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:
     """Halves and doubles of the scenario's count that fill its topology evenly, rising: those that
     are tried, and those that follow until more are wasted."""
-    now, most = scenario.num_accelerators, scenario.topology.num_accelerators
+    now, most = scenario.num_accelerators, most_accelerators(scenario)
     halves = [now // 2**k for k in range(HALVINGS, 0, -1) if now % 2**k == 0]
     doubles = [now * 2**k for k in range(1, MOST_DOUBLINGS + 1) if now * 2**k <= most]
     first, later = doubles[:DOUBLINGS], doubles[DOUBLINGS:]
@@ -66,7 +66,7 @@ def scaling_curve(
 
 
 def _of(scenario: Scenario, number: int) -> Scenario:
-    if number > scenario.topology.num_accelerators:
+    if scenario.inventory is None and number > scenario.topology.num_accelerators:
         factor, rest = divmod(number, scenario.num_accelerators)
         if not rest:
             return changed(scenario, twice(scenario, factor).set)

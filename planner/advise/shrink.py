@@ -33,7 +33,7 @@ def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None =
     ranks, and the best layout on any number of accelerators that is left.
 
     Raises:
-        InputError: the plan holds no layout or placement, a node is not known, or none is left.
+        InputError: the plan holds no layout or placement, or a node is not known.
         ExportError: a plan without an inventory whose ranks do not fall evenly on nodes.
     """
     if former.layout is None or former.step_seconds is None:
@@ -43,6 +43,8 @@ def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None =
     scenario = scenario.replace(inventory=inventory)
     lost = _lost(inventory, former, lose)
     left = _without(inventory, lost)
+    if not _some_left(inventory, scenario, lost):
+        return Shrunk(tuple(lost), 0, former.step_seconds, (), (), 0)
     usable = Cluster.of(left, scenario.topology).largest
     found = [*_same_layout(scenario, left, former, usable)]
     best, searched, ruled_out = _best(scenario, left, usable, time_limit_seconds)
@@ -127,6 +129,10 @@ def _last(former: Plan, names: Sequence[str], number: int, text: str) -> list[st
             allowed=f"a number from 1 to {len(used)}",
         )  # fmt: skip
     return used[-number:]
+
+
+def _some_left(inventory: Inventory, scenario: Scenario, lost: Sequence[str]) -> bool:
+    return not set(Cluster.of(inventory, scenario.topology).nodes) <= set(lost)
 
 
 def _without(inventory: Inventory, lost: Sequence[str]) -> Inventory:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.problem.cluster import Cluster
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from planner.problem.scenario import Scenario
 from planner.units import exact_quantity, format_quantity
@@ -77,11 +78,14 @@ def _faster_network(scenario: Scenario) -> Idea:
 
 
 def _domain(scenario: Scenario) -> Iterator[Idea]:
-    inner = scenario.topology.tiers[0]
+    inner, inventory = scenario.topology.tiers[0], scenario.inventory
     width = RACK if inner.width < RACK else NODE
     text = f"{inner.name} domains of {width} instead of {inner.width}"
     if inner.fabric.mesh_members is not None:
         yield Idea("domain", text, {}, f"a full mesh ({inner.fabric.name}) has no more ports")
+        return
+    if inventory is not None:
+        yield Idea("domain", text, {}, f"inventory {inventory.name} says what its domains hold")
         return
     keys: dict[str, Any] = {"topology.tiers.0.width": width}
     yield Idea("domain", text, keys | _room(scenario, width, scenario.num_accelerators))
@@ -96,6 +100,13 @@ def _room(scenario: Scenario, inner: int, accelerators: int) -> dict[str, Any]:
     needed = -(-accelerators // total)
     last = len(widths) - 1
     return {f"topology.tiers.{last}.width": needed} if last and needed > widths[-1] else {}
+
+
+def most_accelerators(scenario: Scenario) -> int:
+    """The most that one job can have: of the topology, or of the nodes there are."""
+    if scenario.inventory is None:
+        return scenario.topology.num_accelerators
+    return Cluster.of(scenario.inventory, scenario.topology).largest
 
 
 def _half_latency(scenario: Scenario) -> Idea:
@@ -129,6 +140,10 @@ def twice(scenario: Scenario, factor: int = 2) -> Idea:
     keys: dict[str, Any] = {"num_accelerators": number}
     room = _room(scenario, scenario.topology.tiers[0].width, number)
     impossible = None
-    if number > scenario.topology.num_accelerators and not room:
+    if scenario.inventory is not None:
+        most, room = most_accelerators(scenario), {}
+        if number > most:
+            impossible = f"inventory {scenario.inventory.name} has {most:,} for one job"
+    elif number > scenario.topology.num_accelerators and not room:
         impossible = f"topology {scenario.topology.name} has one tier of so many"
     return Idea("accelerators", f"{number:,} accelerators, the same batch", keys | room, impossible)

@@ -54,7 +54,7 @@ def why_not(
         InputError: no key, an unknown one, or a value that is none of its values.
         PlannerError: the scenario cannot be costed.
     """
-    values = given_values(parse_layout(given) if isinstance(given, str) else given, PATH)
+    values = given_values(parse_layout(given, PATH) if isinstance(given, str) else given, PATH)
     if not values:
         raise InputError(
             "no layout key is given",
@@ -75,7 +75,7 @@ def why_not(
     other = _completed(ctx, scenario, values, watch)
     if other is None or other.layout is None:
         return _impossible(ctx, scenario, values, best)
-    answer = _compared(best, values, other)
+    answer = _compared(scenario, best, values, other)
     beyond = outside(scenario.search, values)
     if not beyond:
         return answer
@@ -117,17 +117,20 @@ def _completed(
     return best
 
 
-def _compared(best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
-    """What a layout that can be takes more than the plan, by term and by group."""
-    assert other.time is not None and other.step_seconds is not None
-    if best.time is None or best.step_seconds is None:
+def _compared(scenario: Scenario, best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
+    """What a layout that can be takes more than the plan, by term and by group; of memory, where
+    that is what the plan is best at."""
+    assert other.time is not None and other.step_seconds is not None and other.memory is not None
+    if best.time is None or best.step_seconds is None or best.memory is None:
         return WhyNot(best, values, "slower", other=other, warnings=other.warnings)
+    leanest = scenario.search.objective == "least_memory"
     return WhyNot(
         best,
         values,
-        "slower",
+        "larger" if leanest else "slower",
         other=other,
         loss_fraction=other.step_seconds / best.step_seconds - 1.0,
+        more_bytes=other.memory.peak_bytes - best.memory.peak_bytes if leanest else None,
         terms={name: value - best.time[name] for name, value in other.time.items()},
         groups=group_losses(best.groups, other.groups),
         warnings=other.warnings,

@@ -11,7 +11,7 @@ from planner.answers.plan import Plan
 
 SCHEMA_VERSION = 1
 
-Verdict = Literal["illegal", "unfit", "slower", "best"]
+Verdict = Literal["illegal", "unfit", "slower", "larger", "best"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class WhyNot:
     Verdicts: illegal (`rules` forbid it, each alone or, where `together`, only jointly), unfit
     (every completion exceeds memory, the best by `over_bytes` in `stage`, mostly in `term`),
     slower (by `loss_fraction` of the plan's step; `terms` are the seconds more by time term, whose
-    sum is the difference of the steps; `groups` what each group takes more and where), best (the
-    plan itself). `nearest` are the nearest values of each given key that are legal (of what does
-    not fit: that fit) with the others as given. A layout that `search:` alone forbids is illegal
-    and has its loss too.
+    sum is the difference of the steps; `groups` what each group takes more and where), larger
+    (where the least memory is asked for: by `more_bytes` of peak), best (the plan itself).
+    `nearest` are the nearest values of each given key that are legal (of what does not fit: that
+    fit) with the others as given. A layout that `search:` alone forbids is illegal and has its loss
+    too.
     """
 
     plan: Plan
@@ -52,6 +53,7 @@ class WhyNot:
     term: str | None = None
     miss: Mapping[str, Any] | None = None
     loss_fraction: float | None = None
+    more_bytes: float | None = None
     terms: Mapping[str, float] | None = None
     groups: Mapping[str, Mapping[str, Any]] | None = None
     nearest: Mapping[str, tuple[str, ...]] | None = None

@@ -55,6 +55,7 @@ def _subject(path: str, point: int | None) -> Any:
     """The plan or the sweep that a path holds."""
     from planner import api
     from planner.errors import InputError
+    from planner.files import is_folder
     from planner.reporting import is_sweep, point_of
 
     if is_sweep(path):
@@ -64,5 +65,10 @@ def _subject(path: str, point: int | None) -> Any:
         raise InputError(
             "only a sweep has points", path=path, key="--point", value=point,
             allowed="the folder of a sweep",
+        )  # fmt: skip
+    if is_folder(Path(path)) and not (Path(path) / "plan.json").exists():
+        raise InputError(
+            "the folder holds neither plan.json nor sweep.sqlite", path=path, key="PLAN|DIR",
+            allowed="a plan file, or what `planner plan --out` or `planner sweep --out` wrote",
         )  # fmt: skip
     return api.read_plan(path)

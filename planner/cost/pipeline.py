@@ -273,6 +273,12 @@ INTERLEAVED = [SCHEDULES.index(name) for name in ("interleaved", "interleaved-zb
 """Schedules that pass the chunks of a rank in turn, pp micro-batches each."""
 
 
+def runs_in_rounds(layout: LayoutLike) -> Numeric:
+    """Whether ranks pass their chunks in turn, with micro-batches enough for a round."""
+    rounds = layout.num_microbatches >= np.asarray(layout.pp)
+    return rounds & np.isin(layout.schedule_index, INTERLEAVED) & (layout.vp > 1)
+
+
 def waits_for_weights(layout: LayoutLike) -> Numeric:
     """Whether the gradients of the last micro-batch's weights come after all else."""
     return np.asarray(layout.schedule_index) >= SCHEDULES.index("zb-h1")

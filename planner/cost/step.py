@@ -27,13 +27,13 @@ from planner.cost.overlap import beside, beyond, chunked
 from planner.cost.passes import end_passes, layer_passes, shorter_pass
 from planner.cost.pipeline import (
     BOTH_WAYS,
-    INTERLEAVED,
     Passes,
     bubble_seconds,
     bubble_slots,
     idle_seconds,
     least_idle_seconds,
     overlapped_share,
+    runs_in_rounds,
     synchronisation_window,
     waits_for_weights,
 )
@@ -106,11 +106,8 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     by_stage = parameters_of(ctx, layout, holds)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     waited = round_layers(ctx.model.num_layers, layout, ctx.reserved)
-    rounds = layout.num_microbatches >= np.asarray(layout.pp)
-    interleaved = rounds & np.isin(layout.schedule_index, INTERLEAVED) & (layout.vp > 1)
-    return replace(
-        costs_of(ctx, layout, holds, parameters), round_layers=np.where(interleaved, waited, 0.0)
-    )
+    waited = np.where(runs_in_rounds(layout), waited, 0.0)
+    return replace(costs_of(ctx, layout, holds, parameters), round_layers=waited)
 
 
 def costs_of(

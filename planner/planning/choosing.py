@@ -17,11 +17,14 @@ from itertools import count as counter
 from math import inf, prod
 from typing import Any, Literal
 
+import numpy as np
+
 from planner.answers.plan import Choice, Option, Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
 from planner.planning.finding import Found, find
+from planner.problem.cluster import Cluster
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
 from planner.search.enumerate import families
@@ -107,13 +110,15 @@ def counts(scenario: Scenario) -> list[int]:
 
     Free: whole fills of the topology up to num_accelerators (1, 2, … of a domain, then 1, 2, … full
     domains, and so on outwards), the same of domains as num_accelerators itself fills them, and
-    num_accelerators.
+    num_accelerators. With an inventory a domain is full with what its usable nodes hold.
     """
     asked, most = scenario.search.num_accelerators, scenario.num_accelerators
     if asked is None:
         return [most]
     if asked != FREE:
         return sorted(asked)
+    if scenario.inventory is not None:
+        return sorted(_held_counts(Cluster.of(scenario.inventory, scenario.topology), most))
     widths = scenario.topology.widths
     found = {most}
     for used in (widths, *fills(widths, most)[:1]):
@@ -121,6 +126,24 @@ def counts(scenario: Scenario) -> list[int]:
             unit = prod(used[:tier])
             found |= {unit * k for k in range(1, width + 1) if unit * k <= most}
     return sorted(n for n in found if fills(widths, n))
+
+
+def _held_counts(cluster: Cluster, most: int) -> set[int]:
+    """The free counts of an inventory: of blocks as full as some domain of each tier below, as many
+    as a domain of the next tier holds."""
+    asked = next((fill for fill in fills(cluster.widths, most) if cluster.holds(fill)), ())
+    found = {most} if asked else set()
+    inner: set[tuple[int, ...]] = {()}
+    for tier in range(len(cluster.tiers)):
+        ones = (1,) * (len(cluster.tiers) - tier)
+        fuller = {asked[: tier + 1]} if asked else set()
+        for used in inner:
+            unit = prod(used)
+            held = [int(n) for n in np.unique(cluster.blocks((*used, *ones))[tier])]
+            found |= {unit * k for k in range(1, held[-1] + 1) if unit * k <= most}
+            fuller |= {(*used, n) for n in held if n and unit * n <= most}
+        inner = fuller
+    return found
 
 
 def options(scenario: Scenario) -> Iterator[Scenario]:
@@ -131,7 +154,7 @@ def options(scenario: Scenario) -> Iterator[Scenario]:
         precision=None, num_accelerators=None, objective=kept, deadline=None, step_deadline=None
     )
     for number in counts(scenario):
-        for precision in search.precision or (scenario.training.precision,):
+        for precision in dict.fromkeys(search.precision or (scenario.training.precision,)):
             yield scenario.replace(
                 num_accelerators=number,
                 training=scenario.training.replace(precision=precision),

@@ -137,7 +137,7 @@ class Cluster:
         for tier, wide in zip(topology.tiers, self.widest, strict=True):
             if wide > tier.width:
                 raise InputError(
-                    f"a {tier.name} domain of the inventory holds {wide}, of topology "
+                    f"an inventory's domain of tier {tier.name} holds {wide}, one of topology "
                     f"{topology.name} at most {tier.width}",
                     key="inventory", allowed="an inventory of this topology",
                 )  # fmt: skip

@@ -128,16 +128,23 @@ def _written_out(value: Mapping[str, object]) -> tuple[Number, ...]:
             allowed="'to' not below 'from'; 'step' above 0; 'times' above 1, from a number above 0",
         )
     numbers = [first]
-    while numbers[-1] < last and len(numbers) <= MAX_POINTS:
+    while numbers[-1] < last and len(numbers) < MAX_POINTS:
         numbers.append(numbers[-1] + by if way == "step" else numbers[-1] * by)
     whole = all(isinstance(number, int) for number in written)
+    if numbers[-1] < last:
+        raise InputError(
+            f"a range from {written[0]} to {written[1]} has more than {MAX_POINTS:,} values",
+            key="to",
+            value=written[1],
+            allowed=f"a range of at most {MAX_POINTS:,} values",
+        )
     if numbers[-1] != last:
         near = [number for number in numbers[-2:] if number >= first]
         raise InputError(
             f"a range from {written[0]} does not reach {written[1]}",
             key="to",
             value=written[1],
-            allowed=f"an end that the range reaches, with at most {MAX_POINTS:,} values",
+            allowed="an end that the range reaches",
             nearest=" or ".join(str(number) for number in near),
         )
     return tuple(int(number) if whole else float(number) for number in numbers)

@@ -103,7 +103,8 @@ def figure_of(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlannerError(
-            f"pictures need matplotlib ({error}): pip install 'parallelism-planner[plot]'"
+            f"pictures need matplotlib ({error}): pip install 'parallelism-planner[plot]', "
+            "or parallelism-planner[report] with web pages"
         ) from None
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)

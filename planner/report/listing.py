@@ -112,7 +112,7 @@ def _accelerator(accelerator: Accelerator) -> Facts:
 
 
 def listing_report(facts: Sequence[Facts]) -> RenderableType:
-    """A table of names and facts; texts with commas break between their parts."""
+    """A table of names and facts; lists break between their parts."""
     heads = list(facts[0]) if facts else []
     rows = [[_cell(head, item[head]) for head in heads] for item in facts]
     return table([(head, _kind(head, facts)) for head in heads], rows)
@@ -125,10 +125,16 @@ def _kind(head: str, facts: Sequence[Facts]) -> str:
     return "r" if digits or head == "batch" else "w"
 
 
+SENTENCES = ("description", "writes")
+"""Columns of running text, which breaks between words."""
+
+
 def _cell(head: str, text: str) -> RenderableType:
     if head == "name":
         return Text(printable(text), STRONG)
-    return Phrases(printable(text).split(", ")) if ", " in text else printable(text)
+    if head in SENTENCES or ", " not in text:
+        return printable(text)
+    return Phrases(printable(text).split(", "))
 
 
 def batch_in_words(training: Training) -> str:

@@ -36,6 +36,7 @@ VERDICTS = {
     "illegal": ("illegal", BAD),
     "unfit": ("does not fit", BAD),
     "slower": ("slower", FAIR),
+    "larger": ("needs more memory", FAIR),
     "best": ("it is the best one", GOOD),
 }
 
@@ -74,11 +75,23 @@ def _headline(answer: WhyNot) -> str:
         return f", {_excess(answer.over_bytes)} at best"
     if answer.verdict == "illegal":
         return f" by {plural(len(answer.rules), 'rule')}{' together' * answer.together}"
+    if answer.verdict == "larger":
+        return _larger(answer)
     if answer.verdict == "slower" and answer.loss_fraction is not None:
         step, best = _steps(answer)
         told = f" by {percent(answer.loss_fraction)}, {seconds(step, 4)} against {seconds(best, 4)}"
         return told + _mostly(answer) if answer.loss_fraction > 0 else told + ": a tie"
     return ""
+
+
+def _larger(answer: WhyNot) -> str:
+    """The peaks, and what the step is beside them."""
+    peaks = [one.memory.peak_bytes for one in (answer.other, answer.plan) if one and one.memory]
+    higher, least = map(gigabytes, peaks)
+    step, best = _steps(answer)
+    told = f", {higher} GB at its peak against {least} GB"
+    tie = ": a tie" if (answer.more_bytes or 0.0) <= 0 else ""
+    return f"{told}{tie}; steps of {seconds(step, 4)} against {seconds(best, 4)}"
 
 
 def _mostly(answer: WhyNot) -> str:

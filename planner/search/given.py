@@ -41,7 +41,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
 
 
-def parse_layout(text: str) -> dict[str, str]:
+def parse_layout(text: str, path: str = "--layout") -> dict[str, str]:
     """Keys and values of `tp=8,pp=4,…`.
 
     Raises:
@@ -52,11 +52,11 @@ def parse_layout(text: str) -> dict[str, str]:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise InputError(
-                f"{part!r} is not key=value", key="--layout", value=text,
+                f"{part!r} is not key=value", key=path, value=text,
                 allowed="key=value,… with keys " + ", ".join(KEYS),
             )  # fmt: skip
         if key in found:
-            raise InputError(f"{key} is given twice", key="--layout", value=text)
+            raise InputError(f"{key} is given twice", key=path, value=text)
         found[key] = value
     return found
 

@@ -128,12 +128,20 @@ def test_a_number_means_the_last_nodes_of_the_job() -> None:
         (["0"], "from 1 to 4"),
         (["5"], "from 1 to 4"),
         (["n[1"], "not closed"),
-        (["n*"], "no node of inventory"),
     ],
 )
 def test_what_cannot_be_lost_is_refused(lose: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         api.shrink(former(0), lose)
+
+
+def test_where_all_are_lost_nothing_is_left(tmp_path: Path) -> None:
+    found = api.shrink(former(0), ["n*"])
+    assert (found.usable, found.options) == (0, ())
+    (tmp_path / "plan.json").write_text(json.dumps(former(0).to_document()))
+    run = CliRunner().invoke(main, ["shrink", str(tmp_path), "--lose", "n*"])
+    assert run.exit_code == 1
+    assert "Nothing is left" in run.stdout
 
 
 def test_the_command_writes_a_folder_for_every_way(tmp_path: Path) -> None:

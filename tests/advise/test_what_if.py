@@ -26,6 +26,7 @@ from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.report.pieces import plain_text
 from planner.report.what_if import what_if_report
+from tests.inventories import nodes_in_leaves, wide
 from tests.scenarios import (
     PEAK,
     fabric,
@@ -78,6 +79,20 @@ def test_a_gain_is_the_difference_of_two_plans() -> None:
             assert by_id[idea.id].gain_fraction == pytest.approx(1.0 - again / first)
     assert by_id["fp8"].step_seconds is None and "no fp8" in by_id["fp8"].infeasible
     assert by_id["accelerators"].num_accelerators == 32
+
+
+def test_an_inventory_has_no_more_nodes_than_it_lists() -> None:
+    """Three nodes of 8: nothing wider, no twice as many, and no count above what they hold."""
+    base = small_scenario(
+        16, topology=wide(), inventory=nodes_in_leaves([[8, 8], [8]]),
+        search=Search(tp=(2,), pp=(1,), cp=(1,)),
+    )  # fmt: skip
+    found = what_if(base)
+    by_id = upgrades(found)
+    assert by_id["domain"].step_seconds is None and "inventory lab" in by_id["domain"].infeasible
+    assert by_id["accelerators"].infeasible == "inventory lab has 24 for one job"
+    assert found.scaling is not None
+    assert [point.num_accelerators for point in found.scaling.points] == [4, 8, 16]
 
 
 def test_half_of_all_latency_halves_what_is_nothing_but_latency() -> None:

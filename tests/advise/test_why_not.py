@@ -16,6 +16,8 @@ from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
+from planner.report.pieces import plain_text
+from planner.report.why_not import why_not_report
 from planner.search.enumerate import layouts
 from planner.search.legality import broken_rules
 from planner.search.model_rules import rules_for
@@ -284,6 +286,24 @@ def test_an_open_count_is_answered_on_the_plan_s() -> None:
     assert answer.other.inputs["num_accelerators"] == count
     if count == 8:
         assert answer.other.step_seconds == why_not(scenario, "pp=4", asked).other.step_seconds  # type: ignore[union-attr]
+
+
+def test_where_the_least_memory_is_asked_for_peaks_are_held_against_it() -> None:
+    scenario = small_scenario(8, search=Search(objective="least_memory"))
+    best = api.plan(scenario, 1)
+    assert best.memory is not None and best.layout is not None
+    given = {"tp": 1 if best.layout["tp"] > 1 else 2}
+    answer = why_not(scenario, given, best)
+    alone = api.plan(scenario.replace(search=Search(objective="least_memory", tp=(given["tp"],))))
+    assert alone.memory is not None
+    assert answer.verdict == "larger"
+    assert answer.more_bytes == alone.memory.peak_bytes - best.memory.peak_bytes
+    assert "needs more memory" in plain_text(why_not_report(answer))
+
+
+def test_what_is_given_twice_is_told_of_its_own_option() -> None:
+    with pytest.raises(InputError, match="--why-not: tp is given twice"):
+        why_not(small_scenario(8), "tp=1,tp=2")
 
 
 @pytest.mark.parametrize("text", ["", "tp", "tpp=2", "tp=x", "recompute=fulll"])

@@ -55,6 +55,55 @@ def test_edited_inputs_are_refused(tmp_path: Path, document: dict[str, Any]) -> 
         api.read_plan(written(tmp_path, edited))
 
 
+def edit(document: Any, key: str, value: Any) -> Any:
+    """A copy of the document with another value at a dotted key."""
+    edited = json.loads(json.dumps(document))
+    *parents, last = key.split(".")
+    part = edited
+    for name in parents:
+        part = part[int(name) if isinstance(part, list) else name]
+    part[int(last) if isinstance(part, list) else last] = value
+    return edited
+
+
+@pytest.fixture(scope="module")
+def on_nodes() -> dict[str, Any]:
+    """A plan with nodes, an objective and a count of its own."""
+    given = {
+        "inventory": "h100-140-nodes", "num_accelerators": "16", "search.tp": "2",
+        "search.mbs": "1",
+        "search.num_accelerators": "[8, 16]", "search.objective": "accelerator_seconds",
+    }  # fmt: skip
+    found: dict[str, Any] = api.plan(api.load_scenario("llama3-8b-h100x8", given)).to_document()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step_seconds", 1.0), ("objective_seconds", 0.0), ("bound_seconds", 1.0),
+        ("gap_fraction", 0.5), ("tokens_per_second", 1.0), ("time.tp", 9.0),
+        ("memory.verdict", "fitsx"), ("memory.peak_bytes", 1.0), ("memory.parameters", 1.0),
+        ("memory.capacity_bytes", 0.0), ("memory.worst_stage", 7), ("fill.nvlink", 7),
+        ("placement.tp.nvlink", 1), ("nodes.spares.0", "h999"), ("nodes.left_out.h040", "drained"),
+        ("choice.objective", "speed"), ("choice.value", 1.0), ("choice.options", []),
+        ("choice.options.chosen.num_accelerators", 4),
+        ("runners_up.0.layout.stage_layers", 1),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_agree_are_refused(
+    tmp_path: Path, on_nodes: dict[str, Any], key: str, value: Any
+) -> None:
+    assert api.read_plan(written(tmp_path, on_nodes))
+    if key == "choice.options":
+        value = [option | {"status": "solved"} for option in on_nodes["choice"]["options"]]
+    chosen = [option["status"] == "chosen" for option in on_nodes["choice"]["options"]]
+    if key.startswith("choice.options."):
+        key = f"choice.options.{chosen.index(True)}.num_accelerators"
+    with pytest.raises(InputError, match="do not agree"):
+        api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
+
+
 @pytest.mark.parametrize("order", [[], [["tp", 3]], [["tp", 2], ["zz", 4]]])
 def test_rank_orders_must_number_the_ranks(
     tmp_path: Path, document: dict[str, Any], order: list[Any]

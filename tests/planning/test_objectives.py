@@ -27,6 +27,7 @@ from planner.search.optimize import best_placement
 from planner.search.problem import LayoutProblem
 from planner.search.room import accepted
 from tests.expert_scenarios import experts
+from tests.inventories import nodes_in_leaves, wide
 from tests.scenarios import (
     figure,
     gemm,
@@ -188,6 +189,25 @@ def test_free_counts_are_whole_fills() -> None:
     assert counts(base.replace(num_accelerators=20)) == [1, 2, 3, 4, 8, 12]  # 20 fills nothing
     few = base.replace(num_accelerators=6)  # as domains of 3, two of them
     assert counts(few) == [1, 2, 3, 4, 6]
+
+
+def test_free_counts_of_an_inventory_are_what_its_nodes_hold() -> None:
+    """Nodes of 4, 4 and 2 under one leaf, of 4 under another: blocks of 4, of 2, of a leaf."""
+    base = small_scenario(
+        12,
+        topology=wide(),
+        inventory=nodes_in_leaves([[4, 4, 2], [4]]),
+        search=Search(num_accelerators="free"),
+    )
+    assert counts(base) == [1, 2, 3, 4, 6, 8, 10, 12]
+    assert counts(base.replace(num_accelerators=14)) == [1, 2, 3, 4, 6, 8, 10, 12, 14]
+    assert counts(base.replace(num_accelerators=13)) == [*range(1, 14)]  # of blocks of one
+
+
+def test_a_precision_given_twice_is_one_option() -> None:
+    found = api.plan(scenario({"precision": ("bf16", "bf16")}), 1)
+    assert found.choice is not None
+    assert [option.precision for option in found.choice.options] == ["bf16"]
 
 
 def test_racks_filled_in_part_give_counts_filled_alike() -> None:

@@ -84,7 +84,7 @@ def test_ranges_are_python_ranges(first: int, count: int, step: int, scale: int)
         ("axes:\n  a: {from: 1, to: 9, times: 1}\n", 3, "a.times", "no end"),
         ("axes:\n  a: {from: 9, to: 1, step: 1}\n", 3, "a.to", "empty"),
         ("axes:\n  a: {from: 1, to: nine, step: 1}\n", 3, "a.to", "'nine' is not a number"),
-        ("axes:\n  a: {from: 1, to: 1000000, step: 1}\n", 3, "a.to", "at most 100,000"),
+        ("axes:\n  a: {from: 1, to: 1000000, step: 1}\n", 3, "a.to", "more than 100,000"),
         ("axes:\n  a: {files: 3}\n", 3, "a.files", "3 is not text"),
         ("axes:\n  a, b: [1]\n", 3, "a, b.0", "1 does not give a, b a value each"),
         ("axes:\n  a, b: [[1, 2, 3]]\n", 3, "a, b.0", "lists of 2 values"),

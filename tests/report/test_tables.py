@@ -71,6 +71,11 @@ def test_lists_have_a_line_of_facts_for_every_name(kind):
         assert all(item["name"] in text for item in facts)
 
 
+def test_sentences_break_between_words():
+    text = plain_text(listing_report([{"name": "a", "description": "one, two " * 9}]), 40)
+    assert [len(line) > 30 for line in text.splitlines()[1:-1]] == [True, True]
+
+
 def test_list_facts_are_right():
     h100 = next(item for item in facts_of("topology") if item["name"] == "dgx-h100")
     assert h100["accelerator"] == "h100-sxm-80gb"
