@@ -1,7 +1,8 @@
 """Break a bound or a constraint of the search on purpose: the tests that must notice, do they?
 
 Each mutation is one change of the source, made in a copy of the checkout, where the named tests run
-until one fails. A mutation that none notices survives, and the program ends with 1.
+until one fails; before, they must pass. A mutation that none notices survives, and the program ends
+with 1.
 
 python benchmarks/mutations.py [--only NAME] [--list]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -187,8 +189,8 @@ def checkout() -> Iterator[Path]:
         yield copy
 
 
-def fails(copy: Path, tests: tuple[str, ...]) -> bool:
-    """Whether one of the tests fails in the copy."""
+def failing(copy: Path, tests: tuple[str, ...]) -> str | None:
+    """The first of the tests that fails in the copy."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
         cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True,
@@ -196,16 +198,19 @@ def fails(copy: Path, tests: tuple[str, ...]) -> bool:
     )  # fmt: skip
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
-    return done.returncode == 1
+    if done.returncode == 0:
+        return None
+    told = re.search(r"(?m)^(?:FAILED|ERROR) (\S+)", done.stdout)
+    return told[1].rpartition("/")[2] if told else "one"
 
 
-def survives(copy: Path, mutation: Mutation) -> bool:
-    """Whether no test notices the change; the copy is as before afterwards."""
+def noticed(copy: Path, mutation: Mutation) -> str | None:
+    """The test that notices the change, if one does; the copy is as before afterwards."""
     path = copy / "planner" / mutation.file
     whole = path.read_text("utf-8")
     path.write_text(mutated(mutation, whole), "utf-8")
     try:
-        return not fails(copy, mutation.tests)
+        return failing(copy, mutation.tests)
     finally:
         path.write_text(whole, "utf-8")
 
@@ -222,13 +227,16 @@ def main() -> int:
         return 0
     left = []
     with checkout() as copy:
+        for tests in dict.fromkeys(mutation.tests for mutation in chosen):
+            broken = failing(copy, tests)
+            if broken is not None:
+                raise SystemExit(f"{broken} fails before anything is changed")
         for mutation in chosen:
             started = time.monotonic()
-            alive = survives(copy, mutation)
-            left += [mutation.name] if alive else []
+            test = noticed(copy, mutation)
+            left += [mutation.name] if test is None else []
             spent = time.monotonic() - started
-            word = "SURVIVES" if alive else "noticed"
-            print(f"{word:9} {spent:6.1f} s  {mutation.file:24} {mutation.name}", flush=True)
+            print(f"{spent:6.1f} s  {mutation.name:47} {test or 'SURVIVES'}", flush=True)
     print(f"{len(chosen) - len(left)} of {len(chosen)} mutations noticed")
     return 1 if left else 0
 
