@@ -91,8 +91,8 @@ def best(topology: str, **search: Any) -> Plan:
 
 
 def test_topo_03_experts_and_recompute_are_solved_together() -> None:
-    """The recipe of the rack, EP 64 without recompute, is not that of nodes of eight: fewer experts'
-    ranks there, and what they hold more of is paid for by recompute."""
+    """The recipe of the rack, EP 64 without recompute, is not that of nodes of eight: fewer ranks
+    of experts there, and what each holds more of is paid for by recompute."""
     rack, nodes = best("gb200-nvl72"), best("dgx-b200")
     assert rack.layout is not None and nodes.layout is not None
     assert (rack.layout["ep"], rack.layout["recompute"]) == (64, "none")
