@@ -1,6 +1,6 @@
 """What users met on which rank runs where, by the ids of their cases.
 
-rank-04 on a played cluster and rank-05 of a map of switches: tests/test_inventory_plans.py; spans of
+rank-04 on a played cluster, rank-05 of a map of switches: tests/test_inventory_plans.py; spans of
 groups under every order: tests/test_ranks.py.
 """
 
@@ -22,7 +22,7 @@ MESHES: dict[str, tuple[str, ...]] = {
     "torchtitan": ("pp", "dp_replicate", "dp_shard", "cp", "tp"),
     "megatron-core": ("pp", "dp_replicate", "dp_shard", "cp", "tp"),
 }
-"""Axes of the frameworks' device meshes, outer to inner: torchtitan's parallel_dims.py and Megatron's
+"""Axes of device meshes, outer to inner: torchtitan's parallel_dims.py, and Megatron-LM's
 order tp-cp-ep-dp-pp, read from the right."""
 
 
