@@ -41,9 +41,8 @@ OPTIMUM = ("tests/search/test_optimize.py",)
 PROBLEM = ("tests/search/test_problem.py",)
 ASSIGN = ("tests/search/test_assign.py",)
 FAMILIES = ("tests/search/test_families.py",)
-ENUMERATE = ("tests/search/test_enumerate.py",)
 CERTIFY = ("tests/search/test_certify.py",)
-REASONS = ("tests/search/test_reasons.py",)
+REASONS = ("tests/search/test_reasons.py::test_a_rule_and_a_restriction_are_named_together",)
 WHY_NOT = ("tests/advise/test_why_not.py",)
 
 MUTATIONS = (
@@ -113,12 +112,14 @@ MUTATIONS = (
     Mutation(
         "restrictions of search: ignored", "search/enumerate.py",
         "self._keep(np.isin(values, wanted), SEARCH_RULE)",
-        "self._keep(np.isin(values, values), SEARCH_RULE)", ENUMERATE,
+        "self._keep(np.isin(values, values), SEARCH_RULE)",
+        ("tests/search/test_relax.py::test_no_legal_layout_has_no_nearest_miss",),
     ),
     Mutation(
         "memory filter off", "search/room.py",
         "allowed = peak <= memory.limit_bytes(ctx, search.memory)",
-        "allowed = peak <= np.inf", PROBLEM,
+        "allowed = peak <= np.inf",
+        ("tests/search/test_relax.py::test_nearest_miss_is_the_least_peak_of_all",),
     ),
     Mutation(
         "families bounded without free context traffic", "search/families.py",
@@ -148,7 +149,10 @@ MUTATIONS = (
         "copies by ZeRO stage are kept", "search/enumerate.py",
         "self.table.take(~alone | (self.table.zero_stage == min(asked, default=0)))",
         "self.table.take(~alone | (self.table.zero_stage >= 0))",
-        ("tests/search/test_distinct.py",),
+        (
+            "tests/search/test_distinct.py"
+            "::test_zero_stages_that_shard_nothing_are_one_layout",
+        ),
     ),
     Mutation(
         "a hitting set that is not smallest", "search/hitting.py",
