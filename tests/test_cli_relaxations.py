@@ -35,7 +35,7 @@ def planned(file: Path, *options: str) -> str:
     return done.stdout
 
 
-FREE = {"mbs": (1,), "vp": (1,)}
+FREE: dict[str, Any] = {"mbs": (1,), "vp": (1,)}
 CASES = {
     "restrictions": tight(4e8, search=Search(tp=(1,), pp=(1,), recompute=("none",), sp=(False,))),
     "an order": tight(

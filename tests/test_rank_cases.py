@@ -75,7 +75,7 @@ def test_rank_02_the_best_plans_of_every_target_keep_tensor_parallelism_in_a_nod
         ("torchtitan", ("torchtitan", "torchtitan-toml")),
         ("megatron-core", ("megatron", "slurm", "torchrun")),
     ):
-        given = job(software, **{"search.tp": "[2, 4, 8]", "search.mbs": "1"})
+        given = job(software, 64, **{"search.tp": "[2, 4, 8]", "search.mbs": "1"})
         plan = api.plan(given, 1)
         for target in targets:
             assert target in EXPORTS and export_plan(plan, target)

@@ -17,8 +17,8 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.export import export_plan
 from planner.planfile import Plan
+from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
-from planner.problem.training import Band
 from planner.search.enumerate import layouts
 from tests.expert_scenarios import shipped_scenario
 from tests.scenarios import small_model, small_scenario, small_software, small_training
