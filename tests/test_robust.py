@@ -49,7 +49,7 @@ def every_layout(scenario: Scenario) -> list[Plan]:
 
 
 def small(**search: Any) -> Scenario:
-    choice = {"robust": True, "tie_fraction": 0.0, "mbs": (1,), "vp": (1,)} | search
+    choice: dict[str, Any] = {"robust": True, "tie_fraction": 0.0, "mbs": (1,), "vp": (1,)} | search
     return small_scenario(16, search=Search(**choice))
 
 
