@@ -123,13 +123,13 @@ MUTATIONS = (
     ),
     Mutation(
         "families bounded without free context traffic", "search/families.py",
-        "lower[cut] = any_kind_bounds(ctx, part.take(cut))",
-        "lower[cut] = 1.2 * any_kind_bounds(ctx, part.take(cut))", FAMILIES,
+        "lower[cut] = any_kind_bounds(ctx, part.take(cut), any_split)",
+        "lower[cut] = 1.2 * any_kind_bounds(ctx, part.take(cut), any_split)", FAMILIES,
     ),
     Mutation(
         "families left behind once something fits", "search/families.py",
-        "        if min(whole.rest, split.rest) > threshold:\n            break",
-        "        if min(whole.rest, split.rest) > 0.5 * threshold:\n            break", FAMILIES,
+        "more_rows = min(whole.rest, split.rest) <= threshold and",
+        "more_rows = min(whole.rest, split.rest) <= 0.5 * threshold and", FAMILIES,
     ),
     Mutation(
         "a robust bound without its factor", "search/families.py",
@@ -146,9 +146,9 @@ MUTATIONS = (
         "least = seen.least", ("tests/search/test_watch.py",),
     ),
     Mutation(
-        "copies by ZeRO stage are kept", "search/enumerate.py",
-        "self.table.take(~alone | (self.table.zero_stage == min(asked, default=0)))",
-        "self.table.take(~alone | (self.table.zero_stage >= 0))",
+        "copies by ZeRO stage are kept", "search/crossings.py",
+        "~alone | (table.zero_stage == min(asked, default=0))",
+        "~alone | (table.zero_stage >= 0)",
         (
             "tests/search/test_distinct.py"
             "::test_zero_stages_that_shard_nothing_are_one_layout",

@@ -74,7 +74,8 @@ def relaxations(scenario: Scenario) -> tuple[dict[str, Any], ...]:
     if not any(found):
         pairs = combinations(changes, 2)
         found += [_planned(*both) for one, other in pairs if (both := _both(scenario, one, other))]
-        lifts = {f"search.{name}" for name in restricted(scenario.search)}
+        own = [name for name in restricted(scenario.search) if name not in KEPT]
+        lifts = {f"search.{name}" for name in own}
         found += [_more_accelerators(s, c) for c, s in changes if lifts & set(c) in (set(), lifts)]
     served = [one for one in found if one is not None]
     return tuple(sorted(served, key=lambda one: (one["num_accelerators"], one["step_seconds"])))
