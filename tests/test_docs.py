@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.cli import main
+from tests.scenarios import shipped_plan
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -190,7 +191,7 @@ def test_gathering_parameters_pulls_dp_down_to_tp() -> None:
 
 def test_experts_of_deepseek_v3_live_inside_a_rack() -> None:
     """As docs/experts.md says, and NVIDIA's published layout has it: ep32 pp2 mbs2."""
-    best = api.plan(api.load_scenario("deepseek-v3-gb300x256"))
+    best = shipped_plan("deepseek-v3-gb300x256")
     assert best.layout is not None
     assert {key: best.layout[key] for key in ("tp", "ep", "pp", "mbs", "recompute")} == {
         "tp": 1, "ep": 32, "pp": 2, "mbs": 2, "recompute": "mla_up_proj",

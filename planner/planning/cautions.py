@@ -21,7 +21,8 @@ def cautions(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:
         found.append(
             f"tokens to experts leave the {inner} domain ({most} of {ep.members} ranks are in "
             f"one): legal, but exchanges then wait for the network, and some stacks stall there; "
-            f"{remedy}"
+            f"{remedy}; sums run in another order than inside one domain, so losses of the two "
+            "differ in their last digits"
         )
     if plan_.nodes is not None and plan_.nodes.shared:
         found.append(

@@ -153,9 +153,8 @@ def _plan_of_choice(
     found, best, choice = chosen.all, chosen.best, chosen.choice
     if best is None:
         one = _none_chosen(scenario, found, choice)
-        return replace(
-            _plan_of(one, started, reasons) if isinstance(one, Found) else one, choice=choice
-        )
+        none = _plan_of(one, started, reasons) if isinstance(one, Found) else one
+        return replace(none, choice=choice, relaxations=relax.of_open(scenario, none.relaxations))
     plan_ = _plan_of(best, started, reasons)
     assert plan_.search is not None
     counts = [one.result.counts for one in found if one.result is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | N
         return None
     rows = [
         (
-            ", ".join(f"{key}={_yaml(value)}" for key, value in item["change"].items()),
+            " ".join(f"--set {key}={_yaml(value)}" for key, value in item["change"].items()),
             seconds(item["step_seconds"], 4) if "step_seconds" in item else "",
             f"{plural(item['layouts_that_fit'], 'layout')}, "
             f"the least with {gigabytes(item['peak_bytes'])} GB",
@@ -122,7 +123,7 @@ def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | N
         for item in relaxations
     ]
     columns = [("", "w"), ("best step", "r"), ("what fits", "w")]
-    return section("What would make it fit, with --set, cheapest first", table(columns, rows))
+    return section("What would make it fit, cheapest first", table(columns, rows))
 
 
 def _reasons(reasons: Sequence[Mapping[str, Any]]) -> RenderableType | None:
@@ -134,4 +135,5 @@ def _reasons(reasons: Sequence[Mapping[str, Any]]) -> RenderableType | None:
 
 
 def _yaml(value: object) -> str:
-    return "null" if value is None else printable(value)
+    plain = value is None or isinstance(value, bool)
+    return json.dumps(value) if plain else printable(value)

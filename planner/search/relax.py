@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations
 from typing import Any
@@ -74,10 +74,23 @@ def relaxations(scenario: Scenario) -> tuple[dict[str, Any], ...]:
     if not any(found):
         pairs = combinations(changes, 2)
         found += [_planned(*both) for one, other in pairs if (both := _both(scenario, one, other))]
-        single = {f"search.{name}" for name in restricted(scenario.search)}
-        found += [_more_accelerators(s, c) for c, s in changes if not single & set(c)]
+        own = [name for name in restricted(scenario.search) if name not in KEPT]
+        lifts = {f"search.{name}" for name in own}
+        found += [_more_accelerators(s, c) for c, s in changes if lifts & set(c) in (set(), lifts)]
     served = [one for one in found if one is not None]
     return tuple(sorted(served, key=lambda one: (one["num_accelerators"], one["step_seconds"])))
+
+
+def of_open(scenario: Scenario, found: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Relaxations of one count and precision as changes of the scenario that left them open: what
+    is changed is open no more."""
+    search = scenario.search
+    own = {"num_accelerators": search.num_accelerators, "training.precision": search.precision}
+    shut = {key: f"search.{key.rpartition('.')[2]}" for key, asked in own.items() if asked}
+    return tuple(
+        {**one, "change": {**one["change"], **{shut[k]: None for k in one["change"] if k in shut}}}
+        for one in found
+    )
 
 
 PLAN_SECONDS = 10.0
@@ -128,12 +141,15 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
     search = scenario.search
     if search.memory == "fits":
         yield _searching(scenario, memory="fragile")
-    for name, default in Search():
-        if name not in KEPT and getattr(search, name) != default:
-            yield _searching(scenario, **{name: default})
-    free = Search(memory=search.memory, tie_fraction=search.tie_fraction)
-    if search != free:
-        yield {"search": {}}, scenario.replace(search=free)
+    lifted = {
+        name: default
+        for name, default in Search()
+        if name not in KEPT and getattr(search, name) != default
+    }
+    for name, default in lifted.items():
+        yield _searching(scenario, **{name: default})
+    if len(lifted) > 1:
+        yield _searching(scenario, **lifted)
     if search.offload is None and scenario.topology.accelerator.host is not None:
         for away in scenario.software.offloads:
             yield _searching(scenario, offload=(away,))
@@ -161,7 +177,7 @@ def _precisions(scenario: Scenario) -> Iterator[Change]:
 def _both(scenario: Scenario, one: Change, other: Change) -> Change | None:
     """Two changes at once, of different parts of the scenario."""
     (first, _), (second, _) = one, other
-    if set(first) & set(second) or "search" in {*first, *second}:
+    if set(first) & set(second):
         return None
     changes: dict[str, Any] = {**first, **second}
     relaxed = scenario

@@ -66,23 +66,20 @@ def least_steps(name: str, values: dict[str, Any]) -> dict[Layout, float]:
     """Every layout with the values that fits and keeps `search:` in other keys, in its best
     placement, by the scalar step."""
     scenario = SCENARIOS[name]
-    merged = tuple(
-        (key, values[key]) for key in ("recompute", "zero_stage", "mbs") if key in values
-    )
-    free = Search(
-        **{"mbs": scenario.search.mbs, "vp": scenario.search.vp, "tie_fraction": 0.0}
-        | {key: (value,) for key, value in merged}
-    )
-    if (name, merged) not in LEAST:
+    stages = (
+        (values["zero_stage"],) if "zero_stage" in values else None
+    )  # of copies the least stays
+    free = Search(mbs=(1, 2), vp=scenario.search.vp, zero_stage=stages, tie_fraction=0.0)
+    if (name, stages) not in LEAST:
         ctx = CostContext.of(scenario)
-        LEAST[name, merged] = {
+        LEAST[name, stages] = {
             row: plain_least_step(ctx, row)
             for row in fitting_layouts(ctx, scenario.replace(search=free))
         }
     others = [key for key in ("tp", "cp", "pp", "mbs", "vp") if key not in values]
     return {
         row: step
-        for row, step in LEAST[name, merged].items()
+        for row, step in LEAST[name, stages].items()
         if all(getattr(row, key) == value for key, value in values.items())
         and all(
             getattr(row, k) in (getattr(scenario.search, k) or (getattr(row, k),)) for k in others

@@ -49,7 +49,7 @@ def every_layout(scenario: Scenario) -> list[Plan]:
 
 
 def small(**search: Any) -> Scenario:
-    choice = {"robust": True, "tie_fraction": 0.0, "recompute": ("none",)} | search
+    choice: dict[str, Any] = {"robust": True, "tie_fraction": 0.0, "mbs": (1,), "vp": (1,)} | search
     return small_scenario(16, search=Search(**choice))
 
 
@@ -89,7 +89,8 @@ def tight(robust: bool, hbm_bytes: float) -> Scenario:
     part = small_accelerator(hbm_bytes=hbm_bytes)
     return small_scenario(
         16, topology=small_topology(accelerator=part),
-        software=small_software(fragile_fraction=0.0), search=Search(robust=robust),
+        software=small_software(fragile_fraction=0.0),
+        search=Search(robust=robust, mbs=(1,), vp=(1,)),
     )  # fmt: skip
 
 

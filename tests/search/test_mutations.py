@@ -53,7 +53,8 @@ def test_every_mutation_still_has_its_place(mutation: Any) -> None:
     changed = LIST.mutated(mutation, text)
     compile(changed, mutation.file, "exec")
     assert changed != text
-    assert all((PACKAGE.parent / test).is_file() for test in mutation.tests)
+    names = {test.partition("::")[0] for test in mutation.tests}
+    assert all((PACKAGE.parent / name).is_file() for name in names)
 
 
 def test_a_dozen_and_more_are_listed() -> None:

@@ -10,6 +10,7 @@ from planner.cost.context import CostContext
 from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
+from planner.search.relax import of_open
 from tests.scenarios import (
     small_accelerator,
     small_scenario,
@@ -43,10 +44,7 @@ def relaxed(scenario: Scenario, change: dict[str, Any]) -> Scenario:
     """The scenario with a relaxation's changes applied, as --set would."""
     for key, value in change.items():
         part, _, name = key.partition(".")
-        if key == "search":
-            assert value == {}
-            scenario = scenario.replace(search=Search(memory=scenario.search.memory))
-        elif part == "search":
+        if part == "search":
             listed = (value,) if name == "offload" and value is not None else value
             scenario = scenario.replace(search=scenario.search.replace(**{name: listed}))
         elif part == "training":
@@ -138,18 +136,20 @@ def test_a_restriction_that_bars_what_fits_is_named() -> None:
     assert api.plan(free).status == "optimal"
     scenario = free.replace(search=Search(tp=(1,), pp=(1,), recompute=("none",), zero_stage=(0,)))
     plan = api.plan(scenario)
-    keys = check_relaxations(scenario, plan)
-    assert "search" in keys
-    for name in ("tp", "pp", "recompute", "zero_stage"):
+    check_relaxations(scenario, plan)
+    names = ("tp", "pp", "recompute", "zero_stage")
+    changes = [set(relaxation["change"]) for relaxation in plan.relaxations]
+    assert {f"search.{name}" for name in names} in changes
+    for name in names:
         other = api.plan(scenario.replace(search=scenario.search.replace(**{name: None})))
-        assert (f"search.{name}" in keys) == (other.status == "optimal")
+        assert ({f"search.{name}"} in changes) == (other.status == "optimal")
 
 
 @pytest.mark.parametrize("search", [Search(tp=(5,)), Search(tp=(8,), pp=(4,)), Search(mbs=(7,))])
 def test_restrictions_that_no_rule_allows_are_named(search: Search) -> None:
     scenario = small_scenario(16, search=search)
     keys = check_relaxations(scenario, api.plan(scenario))
-    assert "search" in keys
+    assert keys == {f"search.{name}" for name, value in search if value != getattr(Search(), name)}
 
 
 def test_a_count_that_fills_no_domains_is_not_cured_by_memory() -> None:
@@ -189,3 +189,13 @@ def test_layouts_that_fit_are_no_misses() -> None:
     assert unknown.status == "unknown"
     for plan in (api.plan(count), unknown):
         assert plan.nearest_miss is None or plan.nearest_miss["over_bytes"] > 0
+
+
+def test_what_is_changed_is_open_no_more() -> None:
+    asked = small_scenario(8, search=Search(num_accelerators=(4, 8), precision=("bf16",)))
+    found = of_open(asked, [{"change": {"training.precision": "fp8", "num_accelerators": 16}}])
+    (change,) = (dict(one["change"]) for one in found)
+    open_no_more = {"search.precision": None, "search.num_accelerators": None}
+    assert change == {"training.precision": "fp8", "num_accelerators": 16, **open_no_more}
+    alone = ({"change": {"search.tp": None}},)
+    assert of_open(asked, alone) == alone

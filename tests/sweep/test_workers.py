@@ -123,9 +123,11 @@ def test_a_second_sweep_into_the_folder_is_refused_and_the_first_goes_on(write, 
     sweep, out = write(MANY), tmp_path / "out"
     first = started(sweep, out)
     wait_for_rows(out, 1, first)
-    _, said = started(sweep, out).communicate(timeout=20)
+    os.killpg(first.pid, signal.SIGSTOP)  # or it might end before the second has begun
+    _, said = started(sweep, out).communicate(timeout=60)
     assert f"another sweep writes into this folder (process {first.pid}" in said
     os.kill(_a_worker_of(first.pid), signal.SIGKILL)  # and a worker's death costs no point
+    os.killpg(first.pid, signal.SIGCONT)
     first.communicate()
     assert first.returncode == 0 and rows_in(out) == 16
     assert read_sweep(out).counts == {"optimal": 16}
