@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.export import EXPORTS, export_plan
 from planner.ingest.cluster_import import import_topology
-from planner.planfile import Plan
 
 MESHES: dict[str, tuple[str, ...]] = {
     "torchtitan": ("pp", "dp_replicate", "dp_shard", "cp", "tp"),

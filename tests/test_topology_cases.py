@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from planner import api, planning
+from planner import api
+from planner.answers.plan import Plan
 from planner.export import export_plan
 from planner.ingest.cluster_import import import_topology
-from planner.planfile import Plan
+from planner.planning import plan as planning
 from planner.problem.scenario import Search
 from tests.expert_scenarios import shipped_scenario
 

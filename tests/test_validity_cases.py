@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from planner import api
+from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.export import export_plan
-from planner.planfile import Plan
 from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.search.enumerate import layouts
