@@ -63,8 +63,8 @@ from planner.measuring import (
     validate_left_out,
 )
 from planner.notebooks import show_in_notebooks
-from planner.planning.plan import chosen_scenario, evaluate, evaluate_many, plan
 from planner.planning.agreement import require_agreement
+from planner.planning.plan import chosen_scenario, evaluate, evaluate_many, plan
 from planner.planning.seating import require_nodes
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model

@@ -97,7 +97,7 @@ def _splits(ctx: CostContext, table: LayoutTable) -> bool:
     return split is None or (
         sum(split) == ctx.model.num_layers
         and min(split) >= 1
-        and bool((table.pp == len(split)).all())
+        and bool(((table.pp == len(split)) | (table.pp * table.vp == len(split))).all())
     )
 
 

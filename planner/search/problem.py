@@ -284,7 +284,7 @@ class _FreeContextAnySplit(_FreeContext, AnySplit):
     """The same in any split."""
 
 
-def any_kind_bounds(ctx: CostContext, table: LayoutTable, any_split: bool) -> FloatArray:
+def any_kind_bounds(ctx: CostContext, table: LayoutTable, any_split: bool = False) -> FloatArray:
     """Bounds of layouts whatever their kind of context parallelism, and split, shape (rows).
 
     The step is non-decreasing in traffic and in attention's seconds: none of either's is less than

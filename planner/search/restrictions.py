@@ -39,7 +39,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 NOT_CHOICES = (
     "memory", "tie_fraction", "orders", "robust", "precision", "num_accelerators", "objective",
-    "deadline", "step_deadline",
+    "deadline", "step_deadline", "stages",
 )  # fmt: skip
 """Keys of `search:` that restrict no choice of a layout."""
 
