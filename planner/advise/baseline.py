@@ -23,7 +23,7 @@ Splits = Mapping[str, Sequence[float]]
 
 CHOSEN = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage", "recompute",
-    "cp_kind", "cp_a2a", "dispatcher", "ep", "etp", "overlap",
+    "recompute_layers", "cp_kind", "cp_a2a", "dispatcher", "ep", "etp", "overlap",
     "offload",
 )  # fmt: skip
 """Layout keys a changed layout keeps; the others follow from them."""

@@ -194,14 +194,13 @@ def recomputed_score_bytes(layout: LayoutLike, layer: LayerActivations) -> Numer
     return (KEPT_SHARES["scores"][layout.recompute_index] < 1.0) * layer.scores
 
 
-def fragmented_bytes(ctx: CostContext, layout: LayoutLike, kept: Numeric) -> Numeric:
+def fragmented_bytes(ctx: CostContext, kept: Numeric) -> Numeric:
     """Bytes of the caching allocator's blocks that fit nothing asked for.
 
-    A share of the kept activations, which come in many sizes; where layers are run again, blocks
-    of one size are kept, which take each other's place.
+    A share of what layers keep that are not run again whole, which comes in many sizes; of the
+    others blocks of one size are kept, which take each other's place.
     """
-    share = ctx.software.coefficients.allocator_fraction
-    return kept * (share * ~whole_layers(layout))
+    return kept * ctx.software.coefficients.allocator_fraction
 
 
 def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:

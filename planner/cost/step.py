@@ -17,14 +17,14 @@ from functools import reduce
 import numpy as np
 
 from planner.cost.collectives import GroupCost, duration
-from planner.cost.compute import RECOMPUTED_SHARES, EndTimes, end_times, on_unique
+from planner.cost.compute import EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.host import host_exposed, host_slope, kernel_starts
 from planner.cost.layers import num_layers
 from planner.cost.memory import Holds, parameters_of, rank_classes, rank_holds
 from planner.cost.optimizer import offload_exposed, optimizer_seconds
 from planner.cost.overlap import beside, beyond, chunked
-from planner.cost.passes import end_passes, layer_passes, shorter_pass
+from planner.cost.passes import end_passes, layer_passes, rerun_seconds, shorter_pass
 from planner.cost.pipeline import (
     BOTH_WAYS,
     Passes,
@@ -36,6 +36,7 @@ from planner.cost.pipeline import (
     synchronisation_window,
     waits_for_weights,
 )
+from planner.cost.recompute import counts_any, recomputed_shares
 from planner.cost.traffic import (
     Channel,
     Parameters,
@@ -148,7 +149,7 @@ def layer_costs(
     """Seconds of layers and of boundaries, of which sends beside computation hide a share."""
     software = ctx.software.coefficients
     seconds = {name: duration(cost, ctx.ramp) for name, cost in costs.items()}
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     works = tuple(layer_work(kind, again) for kind in shape.kinds)
     mean = mean_work(shape.kinds, works)
     sends = (np.asarray(layout.pp) > 1) * seconds["pp"]
@@ -202,6 +203,11 @@ def step_time(
         work.forward + work.backward + work.recompute + tp + cp + exchange
         for work, exchange in zip(of_layers.works, exchanges, strict=True)
     ]
+    if counts_any(layout) and not shape.balanced:
+        # stages run as many layers again as each other, whatever they have: one kind of layer
+        more = per_stage / np.maximum(shape.holds[0][1][0], 1) - 1
+        rerun = rerun_seconds(mean, exposed, of_layers.seconds, again)
+        passed = [passed[0] + (np.asarray(layout.recompute_layers) > 0) * more * rerun]
     slots: list[Numeric] = []
     for part, by_kind in shape.holds:
         own = part.first * ends.embedding + part.last * (head + ends.loss + logits)
@@ -360,7 +366,7 @@ def layer_exposed(
     and data gradients runs beside them. A context-parallel ring travels behind attention's
     blocks, all but the first; state-space layers wait for their exchanges.
     """
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     share = ctx.software.coefficients.tp_overlap_fraction
     found: dict[str, Numeric] = {}
     for name, behind in (
