@@ -113,11 +113,9 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
     "recompute-layers-in-chunks": (
         {"recompute_counts": True},
         [L(pp=6), L(pp=2, recompute_layers=2), L(pp=4, recompute_layers=1), L(recompute_layers=5),
-         L(pp=2, vp=2, recompute_layers=1),
-         L(pp=2, recompute_layers=2, stage_layers=(2, 4))],
+         L(pp=2, vp=2, recompute_layers=1)],
         [L(pp=6, recompute_layers=1), L(pp=2, recompute_layers=3), L(pp=4, recompute_layers=2),
-         L(recompute_layers=6), L(pp=3, vp=2, recompute_layers=1),
-         L(pp=2, recompute_layers=3, stage_layers=(2, 4))],
+         L(recompute_layers=6), L(pp=3, vp=2, recompute_layers=1)],
     ),
     "recompute-layers-alike": (
         {"recompute_counts": True},
