@@ -203,7 +203,7 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
     known = software.recompute
     lighter = known[: known.index(layout.recompute)] if layout.recompute in known else ()
     for recompute in lighter:
-        change = Change(layout={"recompute": recompute, "recompute_layers": None})
+        change = Change(layout={"recompute": recompute})
         text = "recompute off" if recompute == "none" else f"recompute {recompute} only"
         yield Idea(f"recompute:{recompute}", "move", text, (change,))
     if layout.tp > 1 and not layout.sp and software.sequence_parallel == "optional":

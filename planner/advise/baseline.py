@@ -155,6 +155,8 @@ def changed_scenario(
 def changed_layout(base: Baseline, keys: Mapping[str, Any]) -> dict[str, Any]:
     """The layout's keys with some changed; what follows from them is left to follow."""
     values = {key: getattr(base.layout, key) for key in CHOSEN} | dict(keys)
+    if "recompute" in keys:  # the count is of the former one
+        values["recompute_layers"] = keys.get("recompute_layers")
     if base.layout.schedule not in ("1f1b", "interleaved") and values["pp"] > 1:
         values.setdefault("schedule", base.layout.schedule)
     if base.ctx.software.sequence_parallel == "optional" and "sp" not in keys:

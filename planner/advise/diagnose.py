@@ -147,10 +147,7 @@ def _off(base: Baseline) -> Iterator[tuple[str, str, float]]:
         changes["virtual-stages"] = (said, change)
     heavier = RECOMPUTE[RECOMPUTE.index(layout.recompute) + 1 :]
     for kind in (k for k in heavier if k in base.ctx.software.recompute):
-        changes[f"recompute:{kind}"] = (
-            f"recompute is {kind}",
-            Change(layout={"recompute": kind, "recompute_layers": None}),
-        )
+        changes[f"recompute:{kind}"] = (f"recompute is {kind}", Change(layout={"recompute": kind}))
     if layout.sp and base.ctx.software.sequence_parallel == "optional":
         changes["sequence-parallel"] = ("sequence parallelism is off", Change(layout={"sp": False}))
     for backend in base.ctx.accelerator.attention:
