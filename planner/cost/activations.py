@@ -194,13 +194,16 @@ def recomputed_score_bytes(layout: LayoutLike, layer: LayerActivations) -> Numer
     return (KEPT_SHARES["scores"][layout.recompute_index] < 1.0) * layer.scores
 
 
-def fragmented_bytes(ctx: CostContext, kept: Numeric) -> Numeric:
+def fragmented_bytes(ctx: CostContext, layout: LayoutLike, kept: Numeric) -> Numeric:
     """Bytes of the caching allocator's blocks that fit nothing asked for.
 
-    A share of what layers keep that are not run again whole, which comes in many sizes; of the
-    others blocks of one size are kept, which take each other's place.
+    A share of what layers keep that are not run again whole, which comes in many sizes: where such
+    layers are counted `kept` is theirs. Of the others blocks of one size are kept, which take each
+    other's place.
     """
-    return kept * ctx.software.coefficients.allocator_fraction
+    share = ctx.software.coefficients.allocator_fraction
+    many = ~whole_layers(layout) | (np.asarray(layout.recompute_layers) > 0)
+    return kept * (share * many)
 
 
 def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:

@@ -163,15 +163,15 @@ def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory
         logits=logits,
         buffers=2 * gathered + exchange_bytes(ctx, layout) + zeros,
         runtime=software.runtime_bytes + communicators + zeros,
-        allocator=fragmented_bytes(ctx, plain) + zeros,
+        allocator=fragmented_bytes(ctx, layout, plain) + zeros,
     )
 
 
 def _activations(
     ctx: CostContext, layout: LayoutLike, holds: Holds
 ) -> tuple[Numeric, Numeric, Numeric, Numeric]:
-    """Bytes of what layers in flight keep, of it by layers that are not run again whole, of the
-    layer being passed back, of its scores again."""
+    """Bytes of what layers in flight keep, of it (where layers are counted) by those that are not
+    run again whole, of the layer being passed back, of its scores again."""
     kept: Numeric = 0.0
     plain: Numeric = 0.0
     working: Numeric = 0.0
@@ -189,7 +189,8 @@ def _activations(
                 plain = plain + others * layer.everything
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
         again = np.maximum(again, recomputed_score_bytes(layout, layer))
-    return kept, plain + ~whole_layers(layout) * kept, working, again
+    plain = plain + ~whole_layers(layout) * kept if counted else kept
+    return kept, plain, working, again
 
 
 def two_layers_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
