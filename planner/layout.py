@@ -88,6 +88,8 @@ class LayoutLike(Protocol):
     @property
     def recompute_index(self) -> Numeric: ...
     @property
+    def recompute_layers(self) -> Numeric: ...
+    @property
     def cp_kind_index(self) -> Numeric: ...
     @property
     def cp_a2a(self) -> Numeric: ...
@@ -114,8 +116,9 @@ class Layout:
     `stage_layers` gives the layers of each pipeline stage, or of each of its pp·vp chunks in model
     order, where the default split (even, the remainder to the middle) is not meant. `overlap` names
     the axes whose traffic runs beside computation ("tp+dp", "none"). `cp_a2a` is the inner degree
-    of hierarchical context parallelism. Of the pairs of schedules that virtual stages tell apart,
-    `vp` decides.
+    of hierarchical context parallelism. `recompute_layers` n: of every chunk the first n layers
+    alone are run again, 0 all. Of the pairs of schedules that virtual stages tell apart, `vp`
+    decides.
     """
 
     tp: int = 1
@@ -132,6 +135,7 @@ class Layout:
     sp: bool = False
     schedule: str = "1f1b"
     recompute: str = "none"
+    recompute_layers: int = 0
     cp_kind: str = "ring"
     cp_a2a: int = 1
     overlap: str = "none"
@@ -216,7 +220,9 @@ class Layout:
             "mbs": self.mbs, "num_microbatches": self.num_microbatches,
             "zero_stage": self.zero_stage, "schedule": self.schedule,
             "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
-            "recompute": self.recompute, "cp_kind": self.cp_kind,
+            "recompute": self.recompute,
+            "recompute_layers": self.recompute_layers if self.recompute == "full" else None,
+            "cp_kind": self.cp_kind,
             "cp_a2a": self.cp_a2a if self.cp_kind == "hierarchical" else None,
             "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
             "overlap": self.overlap,
@@ -243,15 +249,17 @@ class Layout:
             parts.append(f"shard{self.dp_shard}")
         parts += [self.schedule] if self.schedule not in ("1f1b", "interleaved") else []
         parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
-        parts += [self.recompute] if self.recompute != "none" else []
+        count = f"-{self.recompute_layers}" if self.recompute_layers else ""
+        parts += [self.recompute + count] if self.recompute != "none" else []
         parts += [f"offload-{self.offload}"] if self.offload != "none" else []
         return " ".join(parts)
 
 
 _INT_COLUMNS = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "schedule_index", "recompute_index", "cp_kind_index", "cp_a2a",
-    "dispatcher_index", "offload_index", "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
+    "zero_stage", "sp", "schedule_index", "recompute_index", "recompute_layers", "cp_kind_index",
+    "cp_a2a", "dispatcher_index", "offload_index",
+    "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
 )  # fmt: skip
 
 
@@ -276,6 +284,7 @@ class LayoutTable:
     sp: NDArray[np.int64]
     schedule_index: NDArray[np.int64]
     recompute_index: NDArray[np.int64]
+    recompute_layers: NDArray[np.int64]
     cp_kind_index: NDArray[np.int64]
     cp_a2a: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]

@@ -10,7 +10,7 @@ A split that is given (`stage_layers`) has a number of layers for each stage, or
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -144,6 +144,38 @@ def _is_default(num_layers: int, layout: Cut, reserved: Reserved) -> bool:
     stage = np.arange(pp).reshape((-1,) + (1,) * np.ndim(layout.pp))
     usual = default_stage_layers(num_layers, layout, stage, reserved)
     return tuple(np.max(usual.reshape(pp, -1), axis=1).tolist()) == layout.stage_layers
+
+
+class _Chunks(NamedTuple):
+    """A cut whose every chunk is a stage."""
+
+    pp: Numeric
+    vp: Numeric = 1
+    stage_layers: tuple[int, ...] | None = None
+
+
+def chunk_range(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> tuple[Numeric, Numeric]:
+    """Layers of the chunk with the fewest and of the one with the most; shape of the cut.
+
+    Of a split that is given by stages, a stage's layers over its chunks, rounded down and up; 0 of
+    one that is of other stages.
+    """
+    if cut.stage_layers is not None:
+        if names_chunks(cut):
+            return min(cut.stage_layers), max(cut.stage_layers)
+        if len(cut.stage_layers) % int(np.max(cut.pp)):
+            return 0, 0
+        of_stages = given_stages(cut)
+        return min(of_stages) // cut.vp, -(-max(of_stages) // cut.vp)
+    chunks = _Chunks(cut.pp * cut.vp)
+    placed = placed_layers(num_layers, chunks, reserved)
+    first, last, extra = (
+        default_stage_layers(num_layers, chunks, chunk, reserved)
+        for chunk in (0, chunks.pp - 1, first_extra(placed, chunks))
+    )
+    ends = np.minimum(first, last)
+    fewest = np.where(chunks.pp > 2, np.minimum(ends, placed // chunks.pp), ends)
+    return fewest, np.maximum(np.maximum(first, last), extra)
 
 
 def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:

@@ -204,6 +204,9 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
     vp = draw(st.integers(1, num_layers // pp)) if pp > 1 else 1
     schedule, fewest = draw(st.sampled_from(able_schedules(pp, vp)))
     m = draw(st.integers(fewest, 40))
+    recompute = draw(st.sampled_from(RECOMPUTE))
+    can_count = recompute == "full" and schedule in ("1f1b", "interleaved")
+    counted = draw(st.integers(0, num_layers // (pp * vp) - 1)) if can_count else 0
     return Layout(
         tp=tp,
         cp=cp,
@@ -216,7 +219,8 @@ def layouts(draw: st.DrawFn, num_layers: int = 11) -> Layout:
         zero_stage=draw(st.integers(0, 3)),
         sp=draw(st.booleans()) and tp > 1,
         schedule=schedule,
-        recompute=draw(st.sampled_from(RECOMPUTE)),
+        recompute=recompute,
+        recompute_layers=counted,
         cp_kind=kind,
         cp_a2a=draw(st.sampled_from(inner)) if kind == "hierarchical" else 1,
         overlap=draw(st.sampled_from(["none", "tp", "dp", "pp", "tp+dp", "dp+pp", "tp+dp+pp"])),
@@ -270,6 +274,7 @@ def expert_layouts(draw: st.DrawFn, num_layers: int, num_experts: int = 256) -> 
         etp=etp,
         ep=ep,
         sp=base.tp > 1,
+        recompute_layers=0,  # of layers of several kinds
         dispatcher=draw(st.sampled_from(DISPATCHERS)) if ep > 1 else "alltoall",
         overlap=draw(st.sampled_from(EXPERT_OVERLAPS)),
     )

@@ -23,7 +23,7 @@ Splits = Mapping[str, Sequence[float]]
 
 CHOSEN = (
     "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage", "recompute",
-    "cp_kind", "cp_a2a", "dispatcher", "ep", "etp", "overlap",
+    "recompute_layers", "cp_kind", "cp_a2a", "dispatcher", "ep", "etp", "overlap",
     "offload",
 )  # fmt: skip
 """Layout keys a changed layout keeps; the others follow from them."""
@@ -155,6 +155,8 @@ def changed_scenario(
 def changed_layout(base: Baseline, keys: Mapping[str, Any]) -> dict[str, Any]:
     """The layout's keys with some changed; what follows from them is left to follow."""
     values = {key: getattr(base.layout, key) for key in CHOSEN} | dict(keys)
+    if "recompute" in keys:  # the count is of the former one
+        values["recompute_layers"] = keys.get("recompute_layers")
     if base.layout.schedule not in ("1f1b", "interleaved") and values["pp"] > 1:
         values.setdefault("schedule", base.layout.schedule)
     if base.ctx.software.sequence_parallel == "optional" and "sp" not in keys:

@@ -53,6 +53,8 @@ def check(
     _leave(found, more)
     ctx = CostContext.of(found.scenario)
     given = found.understood.layout | more
+    if "recompute" in more:  # a script's count is of its own recompute
+        given["recompute_layers"] = more.get("recompute_layers")
     completed, rules = judged_layout(ctx, given, path)
     broken = [*found.broken, *rules]
     plan_ = None

@@ -22,7 +22,7 @@ from planner.problem.scenario import Scenario
 
 TOLD = (
     "tp", "cp", "pp", "dp", "ep", "etp", "dp_shard", "vp", "mbs", "zero_stage", "recompute",
-    "cp_kind", "schedule", "offload",
+    "recompute_layers", "cp_kind", "schedule", "offload",
 )  # fmt: skip
 """Keys of a layout whose change is told."""
 

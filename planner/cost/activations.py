@@ -197,11 +197,13 @@ def recomputed_score_bytes(layout: LayoutLike, layer: LayerActivations) -> Numer
 def fragmented_bytes(ctx: CostContext, layout: LayoutLike, kept: Numeric) -> Numeric:
     """Bytes of the caching allocator's blocks that fit nothing asked for.
 
-    A share of the kept activations, which come in many sizes; where layers are run again, blocks
-    of one size are kept, which take each other's place.
+    A share of what layers keep that are not run again whole, which comes in many sizes: where such
+    layers are counted `kept` is theirs. Of the others blocks of one size are kept, which take each
+    other's place.
     """
     share = ctx.software.coefficients.allocator_fraction
-    return kept * (share * ~whole_layers(layout))
+    many = ~whole_layers(layout) | (np.asarray(layout.recompute_layers) > 0)
+    return kept * (share * many)
 
 
 def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.cost.layers import (
     attention_matmuls,
@@ -20,6 +19,7 @@ from planner.cost.layers import (
     num_layers,
     share_of,
 )
+from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import SCAN_FLOPS
 from planner.layout import LayoutLike, Numeric
 from planner.problem.pattern import Blocks
@@ -84,7 +84,7 @@ def expert_share(ctx: CostContext) -> float:
 
 def recomputed_matmuls(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Share of the layers' forward matmul FLOPs that a layout runs again."""
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     experts, ups = expert_share(ctx), up_projection_share(ctx)
     return again[0] * (1.0 - experts) + again[4] * experts + again[5] * ups
 
@@ -102,7 +102,7 @@ def model_flops(ctx: CostContext) -> float:
 def executed_flops(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """FLOPs that kernels execute in a step over all accelerators; at least the model's."""
     layers, attention, scans, head = forward_flops_per_token(ctx)
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     matmuls = layers * (3.0 + recomputed_matmuls(ctx, layout))
     if ctx.attention_backend in SCORE_WRITING_BACKENDS:
         cores = 2.0 * attention / ctx.attended_share * (3.0 + again[1])

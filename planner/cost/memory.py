@@ -17,6 +17,7 @@ from planner.cost.activations import (
     layer_activations,
     loss_bytes,
     recomputed_score_bytes,
+    whole_layers,
     working_bytes,
 )
 from planner.cost.context import CostContext
@@ -24,6 +25,7 @@ from planner.cost.experts import own_tokens
 from planner.cost.folds import Held, microbatches_in_flight
 from planner.cost.layers import attention_matmuls, held_stages, latent_matmuls, model_stages
 from planner.cost.pipeline import DIRECTIONS
+from planner.cost.recompute import counts_any, kept_whole
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
 from planner.layout import LayoutLike, Numeric
@@ -145,7 +147,7 @@ def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory
     software = ctx.software
     parameters = parameters_of(ctx, layout, holds)
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    kept, working, again = _activations(ctx, layout, holds)
+    kept, plain, working, again = _activations(ctx, layout, holds)
     last = reduce(np.logical_or, [part.last for part, _ in holds])
     logits = last * loss_bytes(ctx, layout)
     gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
@@ -153,6 +155,7 @@ def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory
     zeros = 0.0 * parameters.dense
     if offloads_any(layout):
         kept, _ = on_device(layout, kept, two_layers_bytes(ctx, layout))
+        plain = np.minimum(plain, kept)
     return StageMemory(
         **_on_host(layout, state_bytes(ctx, layout, parameters)),
         # the loss is over before the first layer is passed back: what one frees the other takes
@@ -160,26 +163,34 @@ def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory
         logits=logits,
         buffers=2 * gathered + exchange_bytes(ctx, layout) + zeros,
         runtime=software.runtime_bytes + communicators + zeros,
-        allocator=fragmented_bytes(ctx, layout, kept) + zeros,
+        allocator=fragmented_bytes(ctx, layout, plain) + zeros,
     )
 
 
 def _activations(
     ctx: CostContext, layout: LayoutLike, holds: Holds
-) -> tuple[Numeric, Numeric, Numeric]:
-    """Bytes of what layers in flight keep, of the layer being passed back, of its scores again."""
+) -> tuple[Numeric, Numeric, Numeric, Numeric]:
+    """Bytes of what layers in flight keep, of it (where layers are counted) by those that are not
+    run again whole, of the layer being passed back, of its scores again."""
     kept: Numeric = 0.0
+    plain: Numeric = 0.0
     working: Numeric = 0.0
     again: Numeric = 0.0
     only_1f1b = ctx.software.only_1f1b
     flights = [microbatches_in_flight(layout, part, only_1f1b) for part, _ in holds]
+    counted = counts_any(layout)
     for i, kind in enumerate(ctx.kinds):
         layer = layer_activations(ctx, layout, kind.blocks)
         for (_, by_kind), flight in zip(holds, flights, strict=True):
             kept = kept + by_kind[i] * flight * layer.kept
+            if counted:
+                others = kept_whole(layout, by_kind[i]) * flight
+                kept = kept + others * (layer.everything - layer.kept)
+                plain = plain + others * layer.everything
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
         again = np.maximum(again, recomputed_score_bytes(layout, layer))
-    return kept, working, again
+    plain = plain + ~whole_layers(layout) * kept if counted else kept
+    return kept, plain, working, again
 
 
 def two_layers_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -211,7 +222,7 @@ def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 def host_bytes_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> Numeric:
     """The same of ranks that hold these stages, shape (S, …)."""
-    kept, _, _ = _activations(ctx, layout, holds)
+    kept, _, _, _ = _activations(ctx, layout, holds)
     _, away = on_device(layout, kept, two_layers_bytes(ctx, layout))
     per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
     states = per_state * own_parameters(ctx, layout, parameters_of(ctx, layout, holds))

@@ -45,6 +45,22 @@ def shorter_pass(
     return np.minimum(forward, both - forward)
 
 
+def rerun_seconds(
+    work: Work, exposed: Mapping[str, Numeric], seconds: Mapping[str, Numeric], again: Numeric
+) -> Numeric:
+    """Seconds that a layer takes for what it runs again: kernels and collectives of the share
+    `again` of its forward pass, where exchanges with experts (of `seconds`) do not overlap."""
+    cores, blocks, experts = again[1], again[3], again[4]
+    exchanged = seconds.get("ep_forward", 0.0) + seconds.get("etp_forward", 0.0)
+    return (
+        work.recompute
+        + exposed["tp_forward"] * (blocks / (1 + blocks))
+        + exposed["cp_forward"] * (cores / (1 + cores))
+        + exposed.get("cp_inner", 0.0) * (cores / (2 + cores))
+        + exchanged * (experts / (1 + experts))
+    )
+
+
 def _forward_exposed(exposed: Mapping[str, Numeric], again: Numeric) -> Numeric:
     """The forward pass's share of collectives that recomputation runs again."""
     ring = exposed["tp_forward"] / (1 + again[3]) + exposed["cp_forward"] / (1 + again[1])

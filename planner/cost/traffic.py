@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.collectives import GroupCost, Numeric
-from planner.cost.compute import RECOMPUTED_SHARES, distinct_values
+from planner.cost.compute import distinct_values
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_attention_layers, num_layers, share_of
 from planner.cost.pipeline import DIRECTIONS
 from planner.cost.prices import Price, price
+from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import EXCHANGES, exchanged_elements
 from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
 from planner.problem.model import MoE
@@ -102,7 +103,7 @@ def _activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
     """Of a layer's blocks; of experts, only shared ones are cut over tp."""
     sp = np.asarray(layout.sp) > 0
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     activation = _activation_bytes(ctx, layout)
     uncut = not ctx.model.shared_ffn_hidden_size
     blocks = sum(kind.share * (len(kind.blocks) - (kind.experts and uncut)) for kind in ctx.kinds)
@@ -144,7 +145,7 @@ CARRIERS = {"ring": "ring", "all_gather": "gather"}
 
 
 def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
     attending = num_attention_layers(ctx.model) / num_layers(ctx.model)
     kind = np.atleast_1d(layout.cp_kind_index)
@@ -194,7 +195,7 @@ def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel
 
 def _scan_channels(ctx: CostContext, layout: LayoutLike, mamba: Mamba) -> dict[str, Channel]:
     """State-space layers' exchange of sequence shards for heads and back; nothing hides it."""
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     scanning = share_of(ctx.kinds, "mamba")
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     moved = tokens * exchanged_elements(mamba, layout.tp, layout.cp) * ctx.element_bytes
@@ -289,7 +290,7 @@ def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str
 
     NCCL's all-to-all learns how much it will receive from an exchange of counts before it.
     """
-    again = RECOMPUTED_SHARES[:, layout.recompute_index]
+    again = recomputed_shares(ctx, layout)
     tokens = own_tokens(ctx, layout) * ctx.model.expert_hidden_size * ctx.element_bytes
     fullest = imbalance(ctx, moe, layout.ep)
     copies = tokens * moe.top_k * fullest

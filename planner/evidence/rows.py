@@ -4,6 +4,7 @@ Nothing that a source leaves open is guessed, but for the network: an unknown NI
 usual fabric. What a row says in words is read by the tables below.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -43,6 +44,9 @@ RECOMPUTES = {
     "selective(layernorm+moe)": "moe",
 }
 """A row's recompute → a layout's."""
+
+COUNTED = re.compile(r"full, block method, (\d+) layer\(s\) per stage")
+"""A row's recompute by count."""
 
 PRECISIONS: tuple[tuple[str, TrainingPrecision], ...] = (
     ("mxfp8", "mxfp8"),
@@ -272,7 +276,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
     vp = 1 if pp == 1 and run.vp is None else _known(run.vp, "vp")
     if vp > 1 and pp == 1:
         raise UnscorableError("virtual stages without a pipeline")
-    recompute = _recompute(run)
+    recompute, recompute_layers = _recompute(run)
     if tp > 1 and run.sp is None:
         raise UnscorableError("sp unknown")
     zero_stage = _known(run.zero_stage, "zero_stage")
@@ -296,22 +300,27 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         zero_stage=zero_stage,
         sp=bool(run.sp) and tp > 1,
         recompute=recompute,
+        recompute_layers=recompute_layers,
         cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kinds[0],
         overlap=_overlap(run, software),
     )
 
 
-def _recompute(run: PublishedRun) -> str:
-    """Return the row's recompute; where its HFU says that whole layers ran again, they did."""
+def _recompute(run: PublishedRun) -> tuple[str, int]:
+    """Return the row's recompute and, if it counts them, its layers of a chunk; where its HFU says
+    that whole layers ran again, they did."""
     if run.recompute is None:
         raise UnscorableError("recompute unknown")
+    counted = COUNTED.fullmatch(run.recompute)
+    if counted:
+        return "full", int(counted[1])
     recompute = RECOMPUTES.get(run.recompute.casefold())
     if recompute is None:
         raise UnscorableError(f"recompute '{run.recompute}' not costed")
     hfu, mfu = run.measured.hfu, run.measured.mfu
     if recompute == "selective" and hfu and mfu and hfu / mfu > MOST_SELECTIVE_HFU:
-        return "full"
-    return recompute
+        return "full", 0
+    return recompute, 0
 
 
 def _flag(run: PublishedRun, name: str) -> object:

@@ -23,6 +23,7 @@ from planner.export.megatron import (
     core_refusals,
     megatron_order_refusals,
     pipeline_layout,
+    recompute_settings,
 )
 from planner.targets import target
 
@@ -71,7 +72,8 @@ def bridge_settings(job: Job, order: str) -> dict[str, Any]:
     keys = ("tp", "pp", "cp", "mbs", "training.global_batch_size", "training.precision")
     found: dict[str, Any] = dict(job.settings(to, *keys, "training.sequence_length"))
     found["dataset.seq_length"] = job.scenario.training.sequence_length
-    found |= to.settings("order", order) | job.settings(to, "sp", "zero_stage", "recompute")
+    found |= to.settings("order", order) | job.settings(to, "sp", "zero_stage")
+    found |= recompute_settings(job, to)
     if MODULES in found:
         found[MODULES] = str(found[MODULES]).split()
     if layout.cp > 1:

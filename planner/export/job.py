@@ -102,6 +102,7 @@ def coded_keys(job: Job) -> tuple[str, ...]:
     asked = {
         "zero_stage": True,
         "recompute": True,
+        "recompute_layers": layout.recompute_layers > 0,
         "sp": layout.tp > 1,
         "cp_kind": layout.cp > 1,
         "offload": layout.offload != "none",

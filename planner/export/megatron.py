@@ -161,9 +161,17 @@ def megatron_settings(job: Job, order: str) -> dict[str, Settings]:
         "experts": _experts(job, to),
         "rank order": to.settings("order", order) | _dense_experts(job, order),
         "data parallelism": _data_parallelism(job, to) | _states(job),
-        "recompute": job.settings(to, "recompute"),
+        "recompute": recompute_settings(job, to),
         "offload": _offload(job, to),
     }
+
+
+def recompute_settings(job: Job, to: Target) -> Settings:
+    """What is run again: modules, all layers, or (block) the first ones of every chunk."""
+    found = job.settings(to, "recompute")
+    if job.layout.recompute_layers:
+        found |= to.settings("recompute_method", "block") | job.settings(to, "recompute_layers")
+    return found
 
 
 def _layout(job: Job, to: Target) -> Settings:

@@ -42,6 +42,8 @@ def understand_megatron(launch: Launch, scenario: Scenario) -> Understood:
     _batch(launch, found, dp)
     found.say(launch, "recompute", read["recompute"], "--recompute-activations", GRANULARITY,
               METHOD, LAYERS, MODULES)  # fmt: skip
+    if launch.text(GRANULARITY) == "full":
+        _first_layers(launch, scenario, found, num_layers)
     _precision(launch, found, read)
     _overlap(launch, scenario, found, degrees, dp)
     _offload(launch, found, degrees["pp"])
@@ -81,7 +83,7 @@ def _plain(launch: Launch, to: Target, found: Understood) -> tuple[dict[str, Any
     if launch.on("--recompute-activations"):
         settings.setdefault(GRANULARITY, "selective")
     if settings.get(GRANULARITY) == "full":
-        _full(launch, settings, found)
+        settings |= {METHOD: "uniform", LAYERS: "1"}  # how many layers is read apart
     elif settings.get(GRANULARITY) == "selective":
         settings[MODULES] = _modules(launch, to, found)
     if FORMAT in settings:
@@ -101,15 +103,35 @@ def _share(value: Any) -> float:
         return 0.1
 
 
-def _full(launch: Launch, settings: dict[str, Any], found: Understood) -> None:
-    """Every layer again; what is not counted so is said."""
-    as_written = (launch.text(METHOD, "uniform"), launch.text(LAYERS, "1"))
-    if as_written != ("uniform", "1"):
+def _first_layers(launch: Launch, scenario: Scenario, found: Understood, num_layers: int) -> None:
+    """Of every chunk the first layers alone (block); what is not counted so is said."""
+    method, layers = launch.text(METHOD, "uniform"), launch.whole(LAYERS, 1) or 1
+    fewest, most = _chunk_layers(found, num_layers)
+    if method == "block" and layers >= most:
+        return
+    if method == "block" and layers <= fewest and _counts(scenario):
+        found.say(launch, "recompute_layers", layers, LAYERS)
+    elif (method, layers) != ("uniform", 1):
         found.otherwise.append(
-            Note("recompute", f"{METHOD} {as_written[0]}, {LAYERS} {as_written[1]} is judged as "
-                 "every layer run again (uniform, 1)", launch.line(METHOD, LAYERS))
+            Note("recompute", f"{METHOD} {method}, {LAYERS} {layers} is judged as every layer run "
+                 "again (uniform, 1)", launch.line(METHOD, LAYERS))
         )  # fmt: skip
-    settings |= {METHOD: "uniform", LAYERS: "1"}
+
+
+def _counts(scenario: Scenario) -> bool:
+    """Whether layers run again can be counted: all are alike, and the profile has it."""
+    model = scenario.model
+    mixed = model.moe is not None and (model.moe.num_dense_layers or model.moe.layer_period > 1)
+    alike = model.layer_pattern is None and not model.mtp_layers and not mixed
+    return scenario.software.recompute_counts and alike
+
+
+def _chunk_layers(found: Understood, num_layers: int) -> tuple[int, int]:
+    """Layers of the chunks with the fewest and the most."""
+    pp, vp = found.layout.get("pp", 1), found.layout.get("vp", 1)
+    split = found.layout.get("stage_layers") or [num_layers // pp]
+    each = 1 if len(split) == pp * vp else vp
+    return min(split) // each, -(-max(split) // each)
 
 
 def _modules(launch: Launch, to: Target, found: Understood) -> str:

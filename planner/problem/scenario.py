@@ -17,7 +17,7 @@ from planner.problem.frozen import FROZEN
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
-from planner.problem.quantities import Accelerators, Count, Quantity
+from planner.problem.quantities import Accelerators, Count, CountOrZero, Quantity
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from planner.problem.software import (
     ContextParallelKind,
@@ -70,6 +70,8 @@ class Search(Strict):
     num_microbatches: Choices[Count] = None
     zero_stage: Choices[ZeroStage] = None
     recompute: Choices[Recompute] = None
+    # Layers run again of every chunk, the first ones; 0: all. Free means the fewest that fit.
+    recompute_layers: Choices[CountOrZero] = None
     sp: Choices[bool] = None
     schedule: Choices[Schedule] = None
     cp_kind: Choices[ContextParallelKind] = None
@@ -93,6 +95,17 @@ class Search(Strict):
     orders: Literal["any", "framework"] = "any"
     # Choose by the upper ends of the error bars of step time and peak memory.
     robust: bool = False
+
+    @model_validator(mode="after")
+    def _counts_are_of_the_default_split(self) -> "Search":
+        if self.stages == "any" and any(self.recompute_layers or ()):
+            raise InputError(
+                "layers run again are counted in the default split alone",
+                key="recompute_layers",
+                value=list(self.recompute_layers or ()),
+                allowed="0, or search.stages default",
+            )
+        return self
 
 
 class Scenario(Strict):

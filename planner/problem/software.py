@@ -62,6 +62,8 @@ class Software(Strict):
     zero_stages: tuple[ZeroStage, ...] = Field(min_length=1)
     shard_groups: Literal["full", "any"]
     recompute: tuple[Recompute, ...] = Field(min_length=1)
+    # Whether full recomputation can stop after the first layers of every chunk.
+    recompute_counts: bool = False
     sequence_parallel: Literal["always", "never", "optional"]
     # What runs beside computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]

@@ -81,7 +81,7 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
         f"of {d['mbs']}",
         SCHEDULE_WORDS[d["schedule"]] if d["pp"] > 1 else "",
         zero,
-        "no recompute" if d["recompute"] == "none" else f"{d['recompute']} recompute",
+        recompute_in_words(d),
         ""
         if d.get("offload", "none") == "none"
         else f"{d['offload'].replace('+', ' and ')} on host",
@@ -92,6 +92,17 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
         of = "stage" if len(split) == d["pp"] else "chunk"
         pieces.append(f"layers by {of} {runs(split)}")
     return degrees or "one accelerator", [piece for piece in pieces if piece]
+
+
+def recompute_in_words(d: Mapping[str, Any]) -> str:
+    """What is run again: 'full recompute of the first 3 layers of a stage'."""
+    if d["recompute"] == "none":
+        return "no recompute"
+    layers = d.get("recompute_layers")
+    if not layers:
+        return f"{d['recompute']} recompute"
+    first = "the first layer" if layers == 1 else f"the first {layers} layers"
+    return f"{d['recompute']} recompute of {first} of a {'chunk' if d['vp'] > 1 else 'stage'}"
 
 
 def runs(numbers: Sequence[int]) -> str:

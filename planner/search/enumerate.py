@@ -34,8 +34,10 @@ from planner.search import crossings
 from planner.search.context_rules import a2a_sizes
 from planner.search.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.model_rules import rules_for
+from planner.search.recompute import chooses_counts, fits_bare, kinds_asked, with_counts
+from planner.search.recompute_rules import FULL
 from planner.search.restrictions import EXPERTS_NEED_MOE, allowed, key_of
-from planner.search.room import MOST_UNRULED, TooManyRowsError, accepted, may_fit
+from planner.search.room import MOST_UNRULED, TooManyRowsError, may_fit
 from planner.search.rule import Rule, most_chunks
 from planner.search.rules import can_overlap_exchanges
 from planner.search.schedule_rules import MANY, schedules_by_chunks
@@ -111,7 +113,7 @@ def families(
 
 
 KIND_KEYS = frozenset({"cp_kind", "cp_a2a"})
-MEMBER_KEYS = frozenset({"recompute", "overlap_ep"})
+MEMBER_KEYS = frozenset({"recompute", "recompute_layers", "overlap_ep"})
 """What tells the layouts of one family apart, and then those of one kind: choices that trade time
 against memory, or may not pay, and change neither groups nor parameters."""
 
@@ -138,6 +140,7 @@ def members(
     growth.split_recompute(spared)
     if overlaps_exchanges(ctx, search):
         growth.split_exchanges()
+    growth.count_layers()
     growth.finish()
     return growth.table, growth.excluded
 
@@ -352,30 +355,30 @@ class _Growth:
         none needs no other, for none is fastest (unless the least memory is what is asked for).
         """
         known = [RECOMPUTE.index(name) for name in crossings.recompute_kinds(self.ctx)]
-        wanted = allowed(self.search, "recompute_index")
-        kinds = [kind for kind in known if wanted is None or kind in wanted]
-        none = RECOMPUTE.index("none")
+        kinds, none = kinds_asked(self.ctx, self.search), RECOMPUTE.index("none")
         leanest = self.search.objective == "least_memory"
         if self.ctx.model.moe is None or none not in kinds or not len(self.table) or leanest:
             self.add("recompute_index", lambda row: () if spared else known, ())
             return
         others = [kind for kind in kinds if kind != none]
         options = {0: [], 1: others} if spared else {0: kinds, 1: [none]}
-        fullest = self.table
-        if overlaps_exchanges(self.ctx, self.search):
-            beside = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
-            fullest = replace(self.table, overlap_ep=beside)
-        code = 1 * accepted(self.ctx, self.search, fullest)
+        code = 1 * fits_bare(self.ctx, self.search, self.table)
         self._cross("recompute_index", lambda row: options[row[0]], [code], True)
 
     def split_exchanges(self) -> None:
         """Cross with running experts' exchanges beside another micro-batch, where that can be."""
-        if not len(self.table):
-            return
         able = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
         known = [able] if self.search.overlap is None else [able, *crossings.of_axes(self.table)]
         choices = partial(crossings.exchange_choices, self.search)
         self._cross("overlap_ep", lambda row: choices(row[1:]) if row[0] else (0,), known, False)
+
+    def count_layers(self) -> None:
+        """Cross with the counts of layers asked for; or with those that matter, if any may."""
+        if (counts := self.search.recompute_layers) is not None:
+            known = [1 * (self.table.recompute_index == FULL)]
+            self._cross("recompute_layers", lambda row: counts if row[0] else (0,), known, True)
+        elif self.prune and self.ruled and chooses_counts(self.ctx, self.search):
+            self.table = with_counts(self.ctx, self.search, self.table)
 
     def _drop_too_big(self, leanest: LayoutTable) -> None:
         """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""

@@ -174,7 +174,7 @@ def search_families(
     problem = LayoutProblem(ctx, legal)
     if searches_splits(ctx, asked):
         # the best in the default split is found much sooner, and what is worse is left out
-        usual = asked.replace(stages="default")
+        usual = asked.replace(stages="default", recompute_layers=(0,))
         first = search_families(ctx, usual, top_k, known.seconds_left, known.told)
         problem, known.result = first.problem, first.result
         if first.result is not None and first.result.status in ("feasible", "unknown"):

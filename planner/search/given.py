@@ -29,7 +29,7 @@ from planner.texts import whole
 
 INTEGERS = (
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
-    "num_microbatches", "zero_stage", "cp_a2a",
+    "num_microbatches", "zero_stage", "cp_a2a", "recompute_layers",
 )  # fmt: skip
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE,
@@ -135,6 +135,7 @@ def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
         zero_stage=zero,
         sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
         recompute=values.get("recompute", "none"),
+        recompute_layers=values.get("recompute_layers", 0),
         cp_kind=values.get("cp_kind", software.cp_kinds[0]),
         cp_a2a=values.get("cp_a2a", default_a2a(ctx, tp, cp, values.get("cp_kind"))),
         overlap=values.get("overlap", "none"),
@@ -224,7 +225,7 @@ def _value(key: str, value: Any, path: str) -> Any:
         )
     text = str(value).strip()
     if key in INTEGERS:
-        least = 0 if key == "zero_stage" else 1
+        least = 0 if key in ("zero_stage", "recompute_layers") else 1
         number = whole(text)
         if number is None or not least <= number <= 10**9:
             raise _wrong(key, value, path, f"an integer >= {least}")

@@ -18,6 +18,7 @@ from planner.errors import InputError, nearest_of
 from planner.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
 from planner.problem.software import Software
 from planner.search.context_rules import CONTEXT
+from planner.search.recompute_rules import RECOMPUTE_RULES
 from planner.search.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides, most_chunks
 from planner.search.schedule_rules import SCHEDULE_RULES, runs
 
@@ -82,19 +83,7 @@ STRUCTURAL = (
         lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp, ctx.training.sequence_length),
     ),
     *CONTEXT,
-    Rule(
-        "recompute-module",
-        "recompute mla_up_proj needs latent attention, recompute moe needs experts",
-        "definition",
-        ("recompute",),
-        lambda ctx, x: (
-            (
-                (np.asarray(x.recompute_index) != RECOMPUTE.index("mla_up_proj"))
-                | bool(ctx.model.mla)
-            )
-            & ((np.asarray(x.recompute_index) != RECOMPUTE.index("moe")) | bool(ctx.model.moe))
-        ),
-    ),
+    *RECOMPUTE_RULES,
     Rule(
         "offload-needs-host",
         "offloading needs the accelerator's host: its link and memory",
@@ -355,6 +344,16 @@ def _profile_rules(software: Software) -> tuple[Rule, ...]:
                 where,
                 ("ep", "etp"),
                 lambda ctx, x: (np.asarray(x.ep) == 1) & (np.asarray(x.etp) == 1),
+            )
+        )
+    if not software.recompute_counts:
+        rules.append(
+            Rule(
+                "recompute-counts",
+                "the framework runs layers again in all chunks alike, not the first of each",
+                where,
+                ("recompute_layers",),
+                lambda ctx, x: np.asarray(x.recompute_layers) == 0,
             )
         )
     if sp != "optional":

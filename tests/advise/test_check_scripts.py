@@ -359,6 +359,10 @@ def test_a_registered_model_of_torchtitan_counts(no_search):
         ("--context-parallel-size 4 --cp-comm-type a2a+p2p "
          "--hierarchical-context-parallel-sizes 2 2", "cp_a2a", 2),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4",
+         "recompute_layers", 4),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 99",
+         "recompute_layers", 0),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
          "recompute", "full"),
         ("--recompute-granularity selective --recompute-modules core_attn mlp", "recompute",
          "selective"),
@@ -370,7 +374,7 @@ def test_choices_that_a_search_does_not_try_are_judged(flags, key, value, no_sea
     )
     found = planner.check(text, scenario(**EIGHT))
     assert found.layout[key] == value and found.broken == ()
-    approximated = "block" in flags or "mlp" in flags
+    approximated = "uniform" in flags or "mlp" in flags
     assert any(item.subject == "recompute" for item in found.otherwise) is approximated
 
 

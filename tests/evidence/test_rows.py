@@ -64,10 +64,7 @@ def test_every_field_arrives(make_run: MakeRun) -> None:
         ({"attention": "linear"}, "attention 'linear' not costed"),
         ({"attention": None}, "attention unknown"),
         ({"recompute": None}, "recompute unknown"),
-        (
-            {"recompute": "full, block method, 5 layer(s) per stage"},
-            "recompute 'full, block method, 5 layer(s) per stage' not costed",
-        ),
+        ({"recompute": "every other"}, "recompute 'every other' not costed"),
         ({"tp": 4}, "tp·cp·pp·dp differs from n_gpus"),
         ({"tp": None}, "tp unknown"),
         ({"mbs": None}, "mbs unknown"),
@@ -84,6 +81,12 @@ def test_reasons(make_run: MakeRun, changes: dict[str, object], reason: str) -> 
     with pytest.raises(UnscorableError) as caught:
         job_of(make_run(**changes))
     assert caught.value.reason == reason
+
+
+def test_a_row_may_count_the_layers_run_again(make_run: MakeRun) -> None:
+    layout = job_of(make_run(recompute="full, block method, 5 layer(s) per stage")).layout
+    assert (layout.recompute, layout.recompute_layers) == ("full", 5)
+    assert job_of(make_run(recompute="full")).layout.recompute_layers == 0
 
 
 def test_what_does_not_matter_may_be_unknown(make_run: MakeRun) -> None:

@@ -61,6 +61,7 @@ def test_the_file_of_a_plan():
         ({"sp": True}, "sp true is not expressible in accelerate 1.15.0"),
         ({"pp": 2, "dp_shard": 2}, "pp 2"), ({"zero_stage": 1}, "zero_stage 1"),
         ({"recompute": "operators"}, "expressible: none, full"),
+        ({"recompute": "full", "recompute_layers": 3}, "recompute_layers 3 is not expressible"),
         ({"dp_shard": 1, "dp_replicate": 8}, "replicates only what it shards"),
         ({"overlap": "none"}, "always overlaps"),
     ],

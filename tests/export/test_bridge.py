@@ -39,6 +39,16 @@ def test_the_overrides_of_a_plan():
     assert found["model"]["seq_length"] == found["dataset"]["seq_length"] == 2048
 
 
+def test_the_first_layers_of_every_chunk_are_a_block():
+    layout = Layout(tp=4, pp=4, dp_shard=2, mbs=1, num_microbatches=32, sp=True,
+                    recompute="full", recompute_layers=3, overlap="tp+dp+pp")  # fmt: skip
+    given = scenario("llama3-8b", 32, 64, "bf16", "nemo")
+    found = overrides(plan_of(given, layout, ("tp", "cp", "pp", "dp")))["model"]
+    assert [found[f"recompute_{key}"] for key in ("granularity", "method", "num_layers")] == [
+        "full", "block", 3,
+    ]  # fmt: skip
+
+
 @pytest.mark.parsers
 def test_random_plans_are_validated_and_read_back():
     root = folder("bridge")

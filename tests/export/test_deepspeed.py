@@ -54,6 +54,7 @@ def test_the_configuration_of_a_plan():
     [
         ({"sp": True}, "sp true is not expressible in DeepSpeed 0.19.8; expressible: false"),
         ({"recompute": "selective"}, "expressible: none, full"),
+        ({"recompute": "full", "recompute_layers": 3}, "recompute_layers 3 is not expressible"),
         ({"vp": 2}, "vp 2"), ({"cp": 2, "dp_shard": 2}, "cp 2"),
         ({"dp_replicate": 2, "dp_shard": 2}, "dp_replicate 2"),
         ({"overlap": "tp+dp"}, "no tensor-parallel traffic"),

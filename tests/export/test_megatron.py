@@ -218,6 +218,8 @@ def test_recompute(tmp_path):
     found = flags(with_layout(recompute="full"), tmp_path)
     assert found["--recompute-granularity"] == "full"
     assert (found["--recompute-method"], found["--recompute-num-layers"]) == ("uniform", "1")
+    found = flags(with_layout(recompute="full", recompute_layers=3), tmp_path)
+    assert (found["--recompute-method"], found["--recompute-num-layers"]) == ("block", "3")
     found = flags(with_layout(recompute="selective"), tmp_path)
     assert found["--recompute-granularity"] == "selective"
     assert "--recompute-method" not in found  # Megatron refuses the two together

@@ -72,7 +72,7 @@ def random_plans(
 ) -> Iterator[Plan]:
     """Plans of legal layouts, drawn over the choices in turn, each in one of the software's orders.
 
-    Companions that the search leaves at their habits are drawn too: overlaps, cp kinds.
+    Companions that the search leaves at their habits are drawn too: overlaps, cp kinds, counts.
     """
     draw = random.Random(seed)
     for number in range(count):
@@ -88,7 +88,8 @@ def random_plans(
 def _varied(ctx: CostContext, layout: Layout, draw: random.Random) -> Layout:
     overlap = "+".join(n for n in OVERLAPS if n in ctx.software.overlap and draw.random() < 0.7)
     kind = draw.choice(CP_KINDS) if layout.cp > 1 else layout.cp_kind
-    varied = replace(layout, overlap=overlap or "none", cp_kind=kind)
+    counted = draw.randint(0, 3) if layout.recompute == "full" else 0
+    varied = replace(layout, overlap=overlap or "none", cp_kind=kind, recompute_layers=counted)
     try:
         check(ctx, varied)
     except IllegalLayoutError:

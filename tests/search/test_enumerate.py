@@ -49,7 +49,7 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
             if batch % (mbs * shard * replicate):
                 continue
             for vp, zero, sp, schedule, recompute, kind in itertools.product(
-                range(1, scenario.model.num_layers + 1), range(4), (False, True),
+                range(1, scenario.model.num_layers + 2), range(4), (False, True),
                 dict.fromkeys(("1f1b", "interleaved", *software.schedules)),
                 [kind for kind in software.recompute if kind not in MODULES],
                 kinds if cp > 1 else ("ring",),
@@ -92,7 +92,7 @@ def legal(scenario: Scenario, x: Layout) -> bool:
             x.cp_kind != "a2a" or x.cp == 1 or kv % (x.tp * x.cp) == 0,
             x.cp_kind != "hierarchical"
             or (1 < x.cp_a2a < x.cp and x.cp % x.cp_a2a == 0 and kv % (x.tp * x.cp_a2a) == 0),
-            x.pp * x.vp <= layers,
+            x.pp * x.vp <= layers + 2 * (software.empty_end_chunks and x.vp > 2),
             x.vp == 1 or x.pp > 1,
             x.schedule in software.schedules or (x.pp == 1 and x.schedule == "1f1b"),
             x.pp > 1 or x.schedule == "1f1b",

@@ -104,6 +104,29 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(cp=2), L(cp=2, cp_kind="all_gather"), L(cp_kind="a2a")],
         [L(cp=2, cp_kind="a2a"), L(cp=4, cp_kind="hierarchical", cp_a2a=2)],
     ),
+    "recompute-layers-full": (
+        {"recompute_counts": True},
+        [L(), L(recompute="full"), L(recompute="full", recompute_layers=5)],
+        [L(recompute_layers=1), L(recompute="selective", recompute_layers=1)],
+    ),
+    # six layers
+    "recompute-layers-in-chunks": (
+        {"recompute_counts": True},
+        [L(pp=6), L(pp=2, recompute_layers=2), L(pp=4, recompute_layers=1), L(recompute_layers=5),
+         L(pp=2, vp=2, recompute_layers=1)],
+        [L(pp=6, recompute_layers=1), L(pp=2, recompute_layers=3), L(pp=4, recompute_layers=2),
+         L(recompute_layers=6), L(pp=3, vp=2, recompute_layers=1)],
+    ),
+    "recompute-layers-alike": (
+        {"recompute_counts": True},
+        [L(recompute_layers=1), L(recompute_layers=1, offload="optimizer"),
+         L(pp=2, vp=2, recompute_layers=1)],
+        [L(recompute_layers=1, offload="activations"),
+         L(pp=2, recompute_layers=1, schedule="zb-h1")],
+    ),
+    "recompute-counts": (
+        {"recompute_counts": False}, [L(), L(recompute="full")], [L(recompute_layers=1)],
+    ),
     "chunks-have-layers": (
         {},
         [L(pp=6), L(pp=2, vp=3), L(pp=4), L(pp=3, vp=2)],
@@ -231,6 +254,7 @@ def test_every_rule_has_a_case() -> None:
     known = {rule.id for rule in (*STRUCTURAL, *SCHEDULE_RULES, *BY_SOFTWARE)}
     profile = {
         "zero-stage",
+        "recompute-counts",
         "cp-kind",
         "offload",
         "schedule",
