@@ -118,24 +118,27 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     return [layers for back in turns for layers in (each[::-1] if back else each)]
 
 
-def round_layers(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Numeric:
-    """Layers in a row that a round of the interleaved schedule takes: pp micro-batches through all
-    pp·vp chunks.
-
-    Chunk c lives on rank c mod pp and passes its pp micro-batches in slots c to c + pp − 1, and in
-    every slot the ranks wait for the slowest: Σ over the slots s of the most layers of the chunks
-    s − pp < c ≤ s, round after round. Equal chunks take the layers of a rank times pp.
+def last_chunk_ahead(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Numeric:
+    """Layers that the last chunk has more than the chunk before the head of the stage with the most
+    layers (of those with as many the last); below 0 where it has fewer, −inf where both are one's
+    or all chunks are alike.
     """
     if layout.stage_layers is not None and not _is_default(num_layers, layout, reserved):
         pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
-        given = np.array(layout.stage_layers)
-        chunks = given if len(given) == pp * vp else np.tile(given / vp, vp)
-        return sum(np.max([np.roll(chunks, late) for late in range(pp)], axis=0))
+        stages = np.array(given_stages(layout))
+        most = pp - 1 - int(np.argmax(stages[::-1]))
+        named = np.array(layout.stage_layers)
+        chunks = named if len(named) == pp * vp else np.tile(named / vp, vp)
+        alike = most == pp - 1 or min(chunks) == max(chunks)
+        return -np.inf if alike else chunks[-1] - chunks[(vp - 1) * pp + most]
     chunks = layout.pp * layout.vp
     placed = placed_layers(num_layers, layout, reserved)
-    base = placed // chunks
-    extra = placed - base * chunks
-    return base * chunks + np.where(extra > 0, np.minimum(chunks, extra + layout.pp - 1), 0)
+    first, extra = first_extra(placed, layout), placed % chunks
+    most = (first + extra - 1) % layout.pp
+    chunk = chunks - layout.pp + most
+    held = (first <= chunk) & (chunk < first + extra)
+    ahead = 1.0 * (first + extra == chunks) - held - reserved[1] * (placed > num_layers)
+    return np.where((extra > 0) & (most < layout.pp - 1), ahead, -np.inf)
 
 
 def _is_default(num_layers: int, layout: Cut, reserved: Reserved) -> bool:

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from planner.cost.pipeline import leading_layers
 from planner.layout import Layout
-from planner.stages import chunk_layers, default_stage_layers, given_stages, names_chunks
+from planner.stages import (
+    chunk_layers,
+    default_stage_layers,
+    given_stages,
+    last_chunk_ahead,
+    names_chunks,
+)
 
 
 @given(
@@ -28,6 +34,21 @@ def test_chunks_add_up_to_the_stages_of_the_cost_model(pp, vp, per_chunk, rest, 
     assert chunk_layers(layers, Layout(pp=pp, vp=vp, stage_layers=tuple(by_stage)), reserved) == (
         chunks
     )
+
+
+@given(pp=st.integers(2, 8), vp=st.integers(2, 5), layers=st.integers(1, 90))
+def test_the_last_chunk_beside_that_of_the_fullest_stage(pp, vp, layers):
+    chunks = chunk_layers(layers, Layout(pp=pp, vp=vp))
+    most = max(c for c, held in enumerate(chunks) if held == max(chunks)) % pp
+    differ = most < pp - 1 and min(chunks) < max(chunks)
+    ahead = chunks[-1] - chunks[(vp - 1) * pp + most] if differ else -np.inf
+    assert last_chunk_ahead(layers, Layout(pp=pp, vp=vp)) == ahead
+
+
+def test_the_last_chunk_of_a_named_split():
+    fullest_is_last = Layout(pp=2, vp=2, stage_layers=(1, 3, 2, 2))  # stages of 3 and 5
+    assert last_chunk_ahead(8, fullest_is_last) == -np.inf
+    assert last_chunk_ahead(8, Layout(pp=2, vp=2, stage_layers=(3, 1, 3, 1))) == -2
 
 
 def test_the_remainder_is_in_the_middle():

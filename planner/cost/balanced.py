@@ -32,9 +32,12 @@ def balanced_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
 def changed_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     """The same of layers alike in every split but the default: some stage has a layer more."""
     first, middle, last = _fewest_layers(ctx, layout)
-    pp = np.asarray(layout.pp)
+    pp, total = np.asarray(layout.pp), ctx.model.num_layers
+    chunks = pp * layout.vp
     stage = np.stack([0 * pp, np.minimum(1, pp - 1), pp - 1])
-    layers = np.stack([first, np.where(pp > 2, middle, first + last), last]) + 1
+    # with as many a stage, chunks that differ may wait less for the head in other turns
+    more = 1 - 1 * ((layout.vp > 1) & (placed_layers(total, layout, ctx.reserved) % chunks > 0))
+    layers = np.stack([first, np.where(pp > 2, middle, first + last), last]) + more
     held = Held(layout, stage, stage == 0, stage == pp - 1, layers, 1.0)
     holds = ((held, kinds_among(ctx.model, layers, 0, held.last)),)
     return costs_of(ctx, layout, holds, mean_parameters(ctx, layout), balanced=True)

@@ -50,7 +50,7 @@ from planner.cost.traffic import (
 from planner.cost.ways import offloads_any
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
 from planner.layout import LayoutLike, Numeric
-from planner.stages import round_layers
+from planner.stages import given_stages, last_chunk_ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class ShapeCosts:
 
     holds: the stages that a rank holds and their layers of each kind, with the ranks considered
     first, shape (S, …). balanced: of a bound of every split, whose slowest stage has at least
-    what one of these has. round_layers: as `planner.stages.round_layers`, of interleaved schedules.
+    what one of these has. last_ahead: `planner.stages.last_chunk_ahead`, where ranks run in
+    rounds.
     """
 
     kinds: tuple[Kind, ...]
@@ -98,7 +99,7 @@ class ShapeCosts:
     parameters: Parameters
     traffic: Mapping[str, Channel]
     balanced: bool = False
-    round_layers: Numeric = 0.0
+    last_ahead: Numeric = -np.inf
 
 
 def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
@@ -107,9 +108,9 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     holds = rank_holds(ctx, layout, stage, layers)
     by_stage = parameters_of(ctx, layout, holds)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
-    waited = round_layers(ctx.model.num_layers, layout, ctx.reserved)
-    waited = np.where(runs_in_rounds(layout), waited, 0.0)
-    return replace(costs_of(ctx, layout, holds, parameters), round_layers=waited)
+    ahead = last_chunk_ahead(ctx.model.num_layers, layout, ctx.reserved)
+    ahead = np.where(runs_in_rounds(layout), ahead, -np.inf)
+    return replace(costs_of(ctx, layout, holds, parameters), last_ahead=ahead)
 
 
 def costs_of(
@@ -179,8 +180,8 @@ def step_time(
     A micro-batch passes a stage in `slot` seconds. A step is m slots of the slowest stage, the
     pipeline's idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter
     traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
-    Where interleaved chunks differ, ranks wait for the slowest in every slot, not for the slowest
-    rank alone (`planner.stages.round_layers`).
+    Interleaved, the turns in which the last chunk, with the head, takes longer than that of the
+    stage with the most layers come on top of that stage's own, even if the last has fewer layers.
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
     software, ends = ctx.software.coefficients, shape.ends
@@ -241,8 +242,14 @@ def step_time(
             own = shorter_pass(work, exposed, exchange, again, seconds) / seconds
             share = np.maximum(share, own)
         idle = least_idle_seconds(layout, slowest_slot, mean_slot, share, slope)
+        waits: Numeric = 0.0
     else:
         idle = idle_seconds(layout, stage, slot, mean_slot, shorter)
+        most = slot[min(1, len(slot) - 1)]
+        if layout.stage_layers is not None:
+            most = slot[len(slot) - 1 - np.argmax(given_stages(layout)[::-1])]
+        late = np.maximum(0.0, head + ends.loss + logits + shape.last_ahead * layer_slot)
+        waits = np.maximum(0.0, m * (most + late - slowest_slot))
     idle = idle + bubble_slots(layout) * boundary
 
     work_terms = {
@@ -259,8 +266,7 @@ def step_time(
         "dp": state_exposed(ctx, layout, mean, hidden, again, of_layers.seconds),
         "optimizer": optimizer_seconds(ctx, layout, shape.parameters),
         "offload": offload * (m * per_stage) if offloads_any(layout) else 0.0 * mean_slot,
-        "stage_imbalance": m * (slowest_slot - mean_slot)
-        + np.maximum(0.0, m / pp * shape.round_layers * layer_slot - m * slowest_slot),
+        "stage_imbalance": m * (slowest_slot - mean_slot) + waits,
         "bubble": idle,
     }
     if not ctx.software.only_1f1b:

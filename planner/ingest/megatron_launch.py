@@ -296,9 +296,13 @@ def _overlap(
     """What runs beside computation; where an axis has no traffic, the software's habit."""
     habit, vp = scenario.software.overlap, found.layout.get("vp", 1)
     reduce, gather = launch.on("--overlap-grad-reduce"), launch.on("--overlap-param-gather")
+    # experts' gradients travel too where fewer ranks share them than hold the dense part
+    etp = launch.whole("--expert-tensor-parallel-size", degrees["tp"]) or 1
+    replicas = degrees["tp"] * degrees["cp"] * dp // (etp * degrees["ep"])
+    replicas = replicas if scenario.model.moe is not None else 1
     on = {
         "tp": launch.on("--tp-comm-overlap") if degrees["tp"] > 1 else "tp" in habit,
-        "dp": reduce if dp * degrees["cp"] > 1 else "dp" in habit,
+        "dp": reduce if max(dp * degrees["cp"], replicas) > 1 else "dp" in habit,
         "pp": not launch.on("--no-overlap-p2p-communication") if vp > 1 else "pp" in habit,
         "ep": launch.on("--overlap-moe-expert-parallel-comm") and degrees["ep"] > 1,
     }

@@ -11,8 +11,8 @@ which these fall on the first chunks (`_leads`) fixes who holds how many, so tha
 of layers alone matter. Over them a dynamic program (`planner.search.counts`) finds the least
 greatest stage. That is the best split where the rest and the host do not depend on it; where they
 do, branching does the rest: a better one has a smaller largest stage, or a slower slowest one.
-Where interleaved chunks differ, ranks also wait for each other slot by slot, which numbers of
-layers a stage do not tell: what is found is then costed so, and the bound without it kept as open.
+Where interleaved chunks differ, ranks also wait for the last one's head, which numbers of layers a
+stage do not tell: what is found is then costed so, and the bound without it kept as open.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _steps(ctx: CostContext, table: LayoutTable, costing: Costing) -> tuple[floa
     """The step, and what it were if ranks did not wait slot by slot for unequal chunks."""
     shape = shape_costs(ctx, table)
     costs = costing(shape)
-    alone = replace(shape, round_layers=0.0)
+    alone = replace(shape, last_ahead=-np.inf)
     steps = (step_time(ctx, table, one, costs).total[0] for one in (shape, alone))
     return float(next(steps)), float(next(steps))
 
@@ -351,7 +351,7 @@ def _best(
 def _chunks(
     ctx: CostContext, table: LayoutTable, stages: Stages, counts: Sequence[int]
 ) -> tuple[int, ...]:
-    """A split by chunks: of each stage as even as can be, what is left over away from the ends."""
+    """A split by chunks: of each stage as even as can be, what is left over beside the head."""
     pp, vp = int(table.pp[0]), int(table.vp[0])
     if vp == 1 or ctx.software.stage_splits == "ends":
         return tuple(counts)
@@ -362,7 +362,7 @@ def _chunks(
             chunks[
                 min(
                     own,
-                    key=lambda c: (chunks[c], c in (0, pp * vp - 1), abs(2 * (c // pp) + 1 - vp)),
+                    key=lambda c: (chunks[c], c in (0, pp * vp - 1), -c),
                 )
             ] += 1
     return tuple(int(layers) for layers in chunks)

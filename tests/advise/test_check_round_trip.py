@@ -50,7 +50,7 @@ COUNT = {
 def meant(layout: Layout) -> Layout:
     """A layout without choices that mean nothing in it."""
     travels = {
-        "tp": layout.tp > 1, "dp": layout.dp * layout.cp > 1, "pp": layout.vp > 1,
+        "tp": layout.tp > 1, "dp": max(layout.dp * layout.cp, layout.edp) > 1, "pp": layout.vp > 1,
         "ep": layout.ep > 1,
     }  # fmt: skip
     on = [axis for axis in OVERLAPS if travels[axis] and axis in layout.overlap.split("+")]

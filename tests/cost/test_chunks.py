@@ -47,6 +47,17 @@ def test_step_of_equal_stages_as_played(layout: Layout) -> None:
     check_as_played(context(topology=unlimited_topology(), model=toy, software=able), layout, 2e-3)
 
 
+@pytest.mark.parametrize(("pp", "vp", "layers"), [(4, 4, 18), (8, 3, 30), (8, 4, 38), (4, 4, 14)])
+@pytest.mark.parametrize("rounds", [2, 6])
+def test_unequal_chunks_wait_for_each_other_as_played(
+    pp: int, vp: int, layers: int, rounds: int
+) -> None:
+    toy = model(vocab_size=1, num_layers=layers)
+    able = software({"memory_bound_multiplier": 1e-9}, schedules=SCHEDULES)
+    layout = Layout(pp=pp, vp=vp, num_microbatches=rounds * pp, schedule="interleaved")
+    check_as_played(context(topology=unlimited_topology(), model=toy, software=able), layout, 0.06)
+
+
 @pytest.mark.parametrize("overlap", ["none", "ep"])
 @pytest.mark.parametrize("schedule", ["dualpipe", "dualpipev"])
 def test_exchanges_beside_another_micro_batch_as_played(schedule: str, overlap: str) -> None:
