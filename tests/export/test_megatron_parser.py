@@ -92,8 +92,13 @@ def test_values_read_back_equal_the_plan(answered):
         for key, value in read.items():
             # what a dense model's experts are said to be is for Megatron's own check alone; of the
             # uniform method its number of layers is that of a checkpoint
-            said = {"order": False, "recompute_method": False, "etp": given.scenario.model.moe is not None,
-                    "recompute_layers": given.layout.recompute_layers > 0}  # fmt: skip
+            said = {
+                "order": False,
+                "recompute_method": False,
+                "etp": given.scenario.model.moe is not None,
+                "recompute": not given.layout.recompute_layers,  # counted: the block method
+                "recompute_layers": given.layout.recompute_layers > 0,
+            }
             if said.get(key, True):
                 assert str(value) == str(given.value(key)).replace("True", "true").replace(
                     "False", "false"
