@@ -73,7 +73,12 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> Any:
 
     monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
     monkeypatch.setattr(progress, "told", pressed)
-    return CliRunner().invoke(main, ["plan", SMALL, "--json"])
+    # what is started in the background has SIGINT ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return CliRunner().invoke(main, ["plan", SMALL, "--json"])
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_one_interrupt_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
