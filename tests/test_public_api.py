@@ -105,3 +105,11 @@ def test_every_error_is_a_planner_error_with_an_exit_code() -> None:
         kind = getattr(planner, name)
         assert issubclass(kind, planner.PlannerError)
         assert kind.exit_code == (1 if name == "ExportError" else 2)
+
+
+def test_extras_are_loaded_where_they_are_used_alone() -> None:
+    """The first command of the README needs none of them."""
+    missing = "import sys; [sys.modules.update({name: None}) for name in "
+    extras = "('matplotlib', 'jinja2', 'distributed', 'pandas', 'pyarrow')]; "
+    code = missing + extras + "from planner import api; print(api.load_scenario.__name__)"
+    assert in_a_fresh_interpreter(code) == "load_scenario"

@@ -207,10 +207,8 @@ def ink(colour: Any) -> str:
 
 
 def tint(colour: str, share: float) -> tuple[float, float, float]:
-    """A colour mixed with white: share 1 is the colour itself."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = (1 - share * (1 - c) for c in to_rgb(colour))
+    """A colour, such as #56B4E9, mixed with white: share 1 is the colour itself."""
+    red, green, blue = (1 - share * (1 - c / 255) for c in bytes.fromhex(colour.removeprefix("#")))
     return red, green, blue
 
 
