@@ -16,6 +16,7 @@ KINDS = {
     "fabric": "A link: bandwidth, latencies, efficiencies.",
     "software": "A framework: rules, schedules, and the few numbers it costs.",
     "inventory": "The nodes a cluster really has.",
+    "sweep": "Many scenarios: a base, and axes of values for its keys.",
 }
 
 
@@ -97,17 +98,12 @@ def files_page() -> str:
 
 
 def _schema(kind: str) -> Mapping[str, Any]:
+    from planner.api import SCHEMAS
     from planner.problem.hardware import Accelerator
-    from planner.problem.inventory import Inventory
-    from planner.problem.model import Model
-    from planner.problem.scenario import Scenario
     from planner.problem.software import Software
-    from planner.problem.topology import Fabric, Topology
+    from planner.problem.topology import Fabric
 
-    classes = {
-        "scenario": Scenario, "topology": Topology, "model": Model, "accelerator": Accelerator,
-        "fabric": Fabric, "software": Software, "inventory": Inventory,
-    }  # fmt: skip
+    classes = {**SCHEMAS, "accelerator": Accelerator, "fabric": Fabric, "software": Software}
     return classes[kind].model_json_schema(by_alias=True)
 
 

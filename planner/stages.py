@@ -128,7 +128,7 @@ def last_chunk_ahead(num_layers: int, layout: Cut, reserved: Reserved = NONE) ->
         stages = np.array(given_stages(layout))
         most = pp - 1 - int(np.argmax(stages[::-1]))
         named = np.array(layout.stage_layers)
-        chunks = named if len(named) == pp * vp else np.tile(named / vp, vp)
+        chunks = named if names_chunks(layout) else np.tile(named / vp, vp)
         alike = most == pp - 1 or min(chunks) == max(chunks)
         return -np.inf if alike else chunks[-1] - chunks[(vp - 1) * pp + most]
     chunks = layout.pp * layout.vp

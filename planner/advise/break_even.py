@@ -79,12 +79,12 @@ def fsdp_break_even(
     planner = planner or Planner()
     now = network_bytes_per_second(scenario)
     if now is None:
-        return _none("impossible", reason="the topology has no network tier")
+        return _none(reason="the topology has no network tier")
     fsdp, assumed = fsdp_scenario(scenario)
     first = planner.best(fsdp, "FSDP at today's bandwidth")
     if first.layout is None:
         reason = "no layout with ZeRO-3 alone is legal and fits"
-        return _none("impossible", now, assumed, reason)
+        return _none(now, assumed, reason)
     rivals = _Rivals(scenario, fsdp, planner, now)
     if base is not None and base.layout is not None:
         rivals.winners.append(dict(base.layout))
@@ -126,10 +126,10 @@ def _bracket(rivals: _Rivals) -> tuple[float | None, float | None, Any]:
 
 
 def _none(
-    verdict: Any, now: float | None = None, assumed: str | None = None, reason: str | None = None
+    now: float | None = None, assumed: str | None = None, reason: str | None = None
 ) -> BreakEven:
     return BreakEven(
-        verdict, MATCH_FRACTION, WIDTH_FRACTION, now, None, None, None, (), assumed, reason
+        "impossible", MATCH_FRACTION, WIDTH_FRACTION, now, None, None, None, (), assumed, reason
     )
 
 

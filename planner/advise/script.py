@@ -72,18 +72,12 @@ def judged(launch: Launch, scenario: Scenario) -> Judged:
     for part, keys in changes.items():
         base = _changed(launch, found, base, part, keys, contradictions, broken)
     orders = {found.order: to.orders[found.order]}
-    own = _widened(base.software, to, found) if base.software.name in _families(to, base) else (
-        base.software
-    )  # fmt: skip
+    own = base.software
+    if {own.name, own.family} & set(to.software):  # the very framework that the target is
+        own = _widened(own, to, found)
     search = base.search.replace(orders="framework")
     narrow = base.replace(software=own.replace(orders=orders), search=search)
     return Judged(launch, found, base, narrow, contradictions, notes, broken)
-
-
-def _families(to: Target, scenario: Scenario) -> tuple[str, ...]:
-    """Profiles of the very framework that the target is."""
-    software = scenario.software
-    return (software.name,) if {software.name, software.family} & set(to.software) else ()
 
 
 def _counted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from planner.problem.cluster import Cluster
@@ -94,9 +95,7 @@ def _domain(scenario: Scenario) -> Iterator[Idea]:
 def _room(scenario: Scenario, inner: int, accelerators: int) -> dict[str, Any]:
     """A wider outermost tier where the topology has too few accelerators."""
     widths = (inner, *scenario.topology.widths[1:])
-    total = 1
-    for width in widths[:-1]:
-        total *= width
+    total = prod(widths[:-1])
     needed = -(-accelerators // total)
     last = len(widths) - 1
     return {f"topology.tiers.{last}.width": needed} if last and needed > widths[-1] else {}

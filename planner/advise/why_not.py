@@ -67,7 +67,6 @@ def why_not(
     scenario = chosen_scenario(scenario, best)
     if is_open(scenario):  # nothing was chosen: nothing fits
         *_, scenario = options(scenario)
-    scenario = chosen_scenario(scenario, best)
     ctx = CostContext.of(scenario)
     if best.layout is not None and _matches(ctx, best.layout, values):
         zeros = dict.fromkeys(best.time or {}, 0.0)

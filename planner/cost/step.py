@@ -11,7 +11,7 @@ that alone. No other code combines groups.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import reduce
 
 import numpy as np
@@ -110,7 +110,7 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
     ahead = last_chunk_ahead(ctx.model.num_layers, layout, ctx.reserved)
     ahead = np.where(runs_in_rounds(layout), ahead, -np.inf)
-    return replace(costs_of(ctx, layout, holds, parameters), last_ahead=ahead)
+    return costs_of(ctx, layout, holds, parameters, last_ahead=ahead)
 
 
 def costs_of(
@@ -119,12 +119,13 @@ def costs_of(
     holds: Holds,
     parameters: Parameters,
     balanced: bool = False,
+    last_ahead: Numeric = -np.inf,
 ) -> ShapeCosts:
     """The same of ranks that hold these stages, the largest of which has these parameters."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
     traffic = channels(ctx, layout, parameters)
-    return ShapeCosts(kinds, ends, holds, parameters, traffic, balanced)
+    return ShapeCosts(kinds, ends, holds, parameters, traffic, balanced, last_ahead)
 
 
 @dataclass(frozen=True, slots=True)

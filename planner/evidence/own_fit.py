@@ -11,6 +11,7 @@ whole: they are the stack to be predicted, not a sample of many.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -149,10 +150,7 @@ def calibrate_own(rows: Sequence[OwnRun]) -> OwnCalibration:
 
 def _named(fitted: Fitted, rows: Sequence[OwnRun]) -> Fitted:
     """The fit with the files for its sources."""
-    files: dict[str, int] = {}
-    for row in rows:
-        files[row.path] = files.get(row.path, 0) + 1
-    return replace(fitted, sources=files)
+    return replace(fitted, sources=dict(Counter(row.path for row in rows)))
 
 
 def _is_at_end(near: Coefficient, value: float, prior: float) -> bool:

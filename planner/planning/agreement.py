@@ -11,6 +11,7 @@ from math import isclose, prod
 from typing import get_args
 
 from planner.answers.plan import MemoryReport, Plan
+from planner.cost.memory import VERDICTS
 from planner.errors import InputError
 from planner.problem.cluster import Cluster
 from planner.problem.objective import Objective
@@ -18,8 +19,6 @@ from planner.problem.scenario import Scenario
 
 RELATIVE = 1e-6
 """Slack of sums that were rounded."""
-
-VERDICTS = ("fits", "fragile", "no")
 
 
 def require_agreement(plan: Plan, scenario: Scenario, path: str) -> None:

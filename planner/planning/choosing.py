@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as counter
 from math import inf, prod
@@ -23,7 +23,8 @@ from planner.answers.plan import Choice, Option, Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
-from planner.planning.finding import Found, find
+from planner.layout import Layout
+from planner.planning.finding import Found, find, sequences
 from planner.problem.cluster import Cluster
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
@@ -234,8 +235,6 @@ def _best_first(
     """The option of the least value, if that is within; options at hand are solved no further than
     it takes to prove it. Of equal values the fewer accelerators."""
     order = counter()
-    for option in known:
-        option.bound, option.status = 0.0, "ruled out"
     heap = [(0.0, next(order), option) for option in known]
     best: _Option | None = None
     least = within
@@ -316,9 +315,9 @@ def _chosen(
         value, bound = scale * best.value, scale * min(best.value, floor)
         if fewest:
             open_ = [o for o in known if o.status == "unknown"]
-            fewer = min((o.scenario.num_accelerators for o in open_), default=10**12)
+            fewer = min((o.scenario.num_accelerators for o in open_), default=inf)
             value = float(best.scenario.num_accelerators)
-            bound = min(value, float(fewer))
+            bound = min(value, fewer)
         gap = (value - bound) / value
     return Chosen(
         best=None if best is None else best.solved,
@@ -348,17 +347,17 @@ def _chosen(
     )
 
 
-def _batch(layout: Any) -> int | None:
-    """Sequences of the batch that a layout cuts."""
-    return None if layout is None else layout["dp"] * layout["mbs"] * layout["num_microbatches"]
+def _batch(layout: Mapping[str, Any] | None) -> int | None:
+    """Sequences of the batch that a layout's document cuts."""
+    return None if layout is None else sequences(Layout.from_document(layout))
 
 
 def choice_of_batch(scenario: Scenario, best: Plan) -> Choice:
     """What is told of a batch that was chosen from a band, where nothing else was."""
     scale = 1.0
-    sequences = _batch(best.layout)
-    if sequences is not None:
-        scale = PER_TOKENS / (float(sequences) * scenario.training.sequence_length)
+    batch = _batch(best.layout)
+    if batch is not None:
+        scale = PER_TOKENS / (float(batch) * scenario.training.sequence_length)
     least, bound = best.objective_seconds, best.bound_seconds
     return Choice(
         objective="time",

@@ -69,7 +69,7 @@ class Found:
         least, most = self.scenario.training.batch_range
         if least == most or self.result is None or self.result.best is None:
             return 1.0
-        return most / sequences(self.answer.problem.table.row(self.result.best.shape))
+        return most / sequences(self.answer.problem.layout(self.result.best.shape))
 
 
 def sequences(layout: Layout) -> int:

@@ -101,22 +101,13 @@ class _Watched:
         """Of the time limit."""
         return max(0.0, self.deadline - time.monotonic()) if self.limited else None
 
-    def poll(self) -> None:
-        """Tell the watch how far the search is; stop it if that is wished and there is an answer,
-        otherwise once there is one."""
+    def is_over(self) -> bool:
+        """Whether time is up or the watch, which is told how far the search is, wishes to stop, and
+        there is an answer."""
         found, best = self.result, self.best
         spent = 0 if found is None else found.counts.placements
         stops = self.watch(Progress(self.layouts, 0, spent, best, min(best, self.rest)))
-        if (stops or time.monotonic() >= self.deadline) and best < np.inf:
-            raise _StoppedError
-
-    def is_over(self) -> bool:
-        """Whether time is up or the watch wishes to stop, and there is an answer."""
-        try:
-            self.poll()
-        except _StoppedError:
-            return True
-        return False
+        return (stops or time.monotonic() >= self.deadline) and best < np.inf
 
     def stopped(
         self, now: LayoutProblem, then: LayoutProblem, asked: Search, top_k: int
@@ -144,7 +135,8 @@ class _Watched:
         starts = range(0, len(table), PART_ROWS) or [0]
         parts = []
         for start in starts:
-            self.poll()
+            if self.is_over():
+                raise _StoppedError
             parts.append(formula(table.take(slice(start, start + PART_ROWS))))
         return np.concatenate(parts)
 

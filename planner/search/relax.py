@@ -115,7 +115,7 @@ def _planned(change: dict[str, Any], scenario: Scenario) -> dict[str, Any] | Non
         "peak_bytes": float(peak.min()),
         "step_seconds": answer.result.least.step_seconds,
         "num_accelerators": scenario.num_accelerators,
-        "layout": answer.problem.table.row(answer.result.least.shape).to_document(),
+        "layout": answer.problem.layout(answer.result.least.shape).to_document(),
     }
 
 

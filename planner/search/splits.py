@@ -116,11 +116,6 @@ class BestSplits:
         self._floor = min(self._floor, floor)
 
     @property
-    def left(self) -> bool:
-        """Whether some wait."""
-        return bool(self._unbounded or self.waiting.left)
-
-    @property
     def rest(self) -> float:
         """The least bound of those that wait; inf where none does."""
         return min(self._floor, self.waiting.rest, self._left)
