@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.advise.timeline import timeline
 from planner.answers.plan import Plan
 from planner.errors import InputError, PlannerError
 from planner.problem.scenario import scenario_from_document
-from planner.report import drawing
-from planner.report.page.plan_page import plan_page
-from planner.report.page.render import Picture, require_jinja2
-from planner.report.page.sweep_page import sweep_page
-from planner.report.pictures import plan_pictures, sweep_pictures
 from planner.sweep.store import FILE
+
+if TYPE_CHECKING:
+    from planner.report.page.render import Picture
 
 
 class SweepResult(Protocol):
@@ -55,9 +52,16 @@ def report(subject: Plan | SweepResult, name: str = "") -> Report:
     Raises:
         PlannerError: Jinja2 is not installed.
     """
+    # pages and pictures take longer to load than many a command runs
+    from planner.report.drawing import require_matplotlib
+    from planner.report.page.plan_page import plan_page
+    from planner.report.page.render import require_jinja2
+    from planner.report.page.sweep_page import sweep_page
+    from planner.report.pictures import plan_pictures, sweep_pictures
+
     require_jinja2()
     try:
-        drawing.figure_of(1, 1)
+        require_matplotlib()
         missing: list[str] = []
     except PlannerError as error:
         missing = [f"No pictures: {error}."]
@@ -73,6 +77,8 @@ def _played(plan: Plan) -> Any:
     """The plan's pipeline, if it has one."""
     if plan.layout is None or plan.layout["pp"] == 1:
         return None
+    from planner.advise.timeline import timeline
+
     return timeline(scenario_from_document(plan.inputs, "plan inputs"), plan)
 
 

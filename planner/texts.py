@@ -74,6 +74,13 @@ def whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
+def given_text(value: Any) -> str:
+    """A layout key's value as it is given: true, 8, 10+11+11."""
+    if isinstance(value, tuple):
+        return "+".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def json_value(text: str, path: str, allowed: str, line: int | None = None) -> Any:
     """The value of JSON text; `line` is that of the text in its file, where it is one of many.
 

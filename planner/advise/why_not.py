@@ -34,6 +34,7 @@ from planner.search.protocol import Watch, unwatched
 from planner.search.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
 from planner.search.room import accepted
 from planner.search.rules import BY_SOFTWARE
+from planner.texts import given_text
 
 PATH = "--why-not"
 
@@ -214,21 +215,15 @@ def _nearest(
             continue
         near = nearest(ctx, scenario.search, values, key, fits)
         if near:
-            found[key] = tuple(f"{key}={_text(value)}" for value in near)
+            found[key] = tuple(f"{key}={given_text(value)}" for value in near)
     return found
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "+".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _rule(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name: str) -> BrokenRule:
     """What is known of a rule or restriction by its id."""
     if name.startswith(SEARCH_PREFIX):
         key = name.removeprefix(SEARCH_PREFIX)
-        allowed = ", ".join(map(_text, listed(scenario.search, key) or ()))
+        allowed = ", ".join(map(given_text, listed(scenario.search, key) or ()))
         return BrokenRule(
             SEARCH_RULE, f"search: lists {key} of {allowed} alone", "the scenario's search:", (),
             name, (),
@@ -273,10 +268,10 @@ def _restricted(
     return tuple(
         BrokenRule(
             SEARCH_RULE,
-            f"search: lists {key} of {', '.join(map(_text, listed(search, key) or ()))} alone",
+            f"search: lists {key} of {', '.join(map(given_text, listed(search, key) or ()))} alone",
             "the scenario's search:",
             (),
-            f"{key}={_text(values[key])}",
+            f"{key}={given_text(values[key])}",
             _listed_nearest(listed(search, key) or (), key, values[key]),
         )
         for key in keys
@@ -285,14 +280,14 @@ def _restricted(
 
 def _listed_nearest(choices: tuple[Any, ...], key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, int) or isinstance(value, bool):
-        return tuple(f"{key}={_text(choice)}" for choice in choices)
+        return tuple(f"{key}={given_text(choice)}" for choice in choices)
     below = max((v for v in choices if v < value), default=None)
     above = min((v for v in choices if v > value), default=None)
     return tuple(f"{key}={v}" for v in (below, above) if v is not None)
 
 
 def _given(values: Mapping[str, Any], keys: Any) -> str:
-    return ", ".join(f"{key}={_text(values[key])}" for key in keys)
+    return ", ".join(f"{key}={given_text(values[key])}" for key in keys)
 
 
 def holds_for(ctx: CostContext, rule: str) -> tuple[str, ...]:

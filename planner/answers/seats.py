@@ -7,7 +7,7 @@ domains as far as the choice of domains allows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +104,3 @@ def local_ranks(node: Ints) -> Ints:
     found = np.empty_like(node)
     found[order] = np.arange(len(node)) - first
     return found
-
-
-Crossed = Mapping[str, tuple[int, ...]]

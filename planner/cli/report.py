@@ -43,7 +43,7 @@ def report(path: str, out: str, pictures: str | None, kind: str, point: int | No
     from planner.report import drawing
 
     if not page.pictures:
-        drawing.check_format(f"none.{kind}")  # says what is missing, if that is why
+        drawing.require_matplotlib()  # that may be why
         click.echo("no pictures: there is no plan to draw", err=True)
     for picture in page.pictures:
         saved = Path(pictures) / f"{picture.name}.{kind}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.answers.seats import local_ranks
 from planner.export.job import Job, commented, one_line, stamp
 from planner.export.rank_map import hosts
 from planner.export.shell import framework
@@ -26,7 +27,7 @@ def export_rank_table(job: Job) -> dict[str, str]:
     host, names, head = _hosts(job)
     columns = {"rank": np.arange(len(place)), "host": host[place]}
     # ranks of a host have its accelerators in the order of their numbers
-    columns["local_rank"] = _position_in_host(columns["host"])
+    columns["local_rank"] = local_ranks(columns["host"])
     coordinates = atom_coordinates(order)
     columns |= coordinates
     if job.scenario.model.moe is not None:
@@ -58,11 +59,3 @@ def _hosts(job: Job) -> tuple[np.ndarray, list[str], str]:
         f"{where.in_domain}; hosts of one domain in a row"
     )
     return np.arange(job.scenario.num_accelerators) // where.ranks_each, [], head
-
-
-def _position_in_host(host: np.ndarray) -> np.ndarray:
-    by_host = np.argsort(host, kind="stable")
-    first = np.searchsorted(host[by_host], np.arange(host.max() + 1))
-    found = np.empty_like(host)
-    found[by_host] = np.arange(len(host)) - first[host[by_host]]
-    return found

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.documents import Node, read_text
 from planner.errors import InputError
-from planner.files import parse
+from planner.files import from_tree
 from planner.ingest.cluster import SCALE_UP, Reading, Said, level_name, listed
 from planner.problem.inventory import Inventory
 
@@ -179,9 +179,10 @@ def read_map(text: str, path: str) -> Reading:
 
 def read_inventory(text: str, path: str) -> Reading:
     """An inventory of ours, to be merged with other files: what it says stands."""
-    found = parse(text, path, Inventory)
+    root = read_text(text, path)
+    found = from_tree(root, Inventory, {})
     said: list[Said] = []
-    tree: Node | None = read_text(text, path).child("nodes")
+    tree: Node | None = root.child("nodes")
     for position, node in enumerate(found.nodes):
         at = tree.child(position) if tree is not None else None
         line = at.line if at is not None else None

@@ -8,6 +8,7 @@ from itertools import product
 
 from planner.errors import InputError
 from planner.ingest.cluster import MOST_NODES
+from planner.problem.inventory import first_repeat
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _ALLOWED = "names such as node[001-128,200],login1"
@@ -23,10 +24,9 @@ def expand(text: str, path: str, line: int | None, key: str) -> list[str]:
     found: list[str] = []
     for item in _split(text, path, line, key):
         found += _expanded(item, MOST_NODES - len(found), path, line, key)
-    again = len(found) - len(set(found))
-    if again:
-        twice = next(name for position, name in enumerate(found) if name in found[:position])
-        raise _error(f"'{twice}' is named twice", text, path, line, key)
+    again = first_repeat(found)
+    if again is not None:
+        raise _error(f"'{found[again]}' is named twice", text, path, line, key)
     return found
 
 

@@ -44,7 +44,7 @@ def import_model(
     files = [_file(Path(path)) for path in given]
     trees = {path: _tree(path) for path in files}
     described = [path for path in files if not _is_index(trees[path])]
-    indexes = [path for path in files if _is_index(trees[path])]
+    indexes = [trees[path] for path in files if _is_index(trees[path])]
     if len(described) != 1 or len(indexes) > 1:
         raise InputError(
             f"{len(described)} files describe a model", key="FILE",
@@ -60,9 +60,8 @@ def import_model(
         found = _from_config(converted, str(path), name, changes or {})
         dtype, quantised = converted.dtype, converted.quantised
         if not indexes and (path.parent / INDEX).is_file():
-            indexes = [path.parent / INDEX]
-            trees[indexes[0]] = _tree(indexes[0])
-    found = _compared(found, parameters, [trees[i] for i in indexes], dtype, quantised)
+            indexes = [_tree(path.parent / INDEX)]
+    found = _compared(found, parameters, next(iter(indexes), None), dtype, quantised)
     return replace(found, model=with_published(found.model, found))
 
 
@@ -114,23 +113,21 @@ def _from_config(
 
 
 def _compared(
-    found: ImportedModel, parameters: str | float | None, indexes: Sequence[Node | None],
+    found: ImportedModel, parameters: str | float | None, index: Node | None,
     dtype: str | None, quantised: bool,
 ) -> ImportedModel:  # fmt: skip
     """With the count that the caller or the checkpoint's index states."""
     if parameters is not None:
         number = read_count(parameters if isinstance(parameters, str) else f"{parameters:.0f}")
         return replace(found, stated=Stated(number, f"--parameters {parameters}"))
-    for index in indexes:
-        if index is None:
-            continue
-        stated, why = _of_index(index, dtype, quantised)
-        if stated is not None:
-            return replace(found, stated=stated)
-        remark = Remark(INDEX, one_paragraph(why))
-        return replace(found, notes={**found.notes, "approximate": (
-            *found.notes.get("approximate", ()), remark)})  # fmt: skip
-    return found
+    if index is None:
+        return found
+    stated, why = _of_index(index, dtype, quantised)
+    if stated is not None:
+        return replace(found, stated=stated)
+    remark = Remark(INDEX, one_paragraph(why))
+    return replace(found, notes={**found.notes, "approximate": (
+        *found.notes.get("approximate", ()), remark)})  # fmt: skip
 
 
 def _of_index(index: Node, dtype: str | None, quantised: bool) -> tuple[Stated | None, str]:

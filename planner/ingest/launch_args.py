@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from planner.documents import MAX_BYTES, Node, read_text
@@ -69,7 +70,8 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def known_settings(name: str) -> dict[str, str]:
+@cache
+def known_settings(name: str) -> Mapping[str, str]:
     """A target's settings that are read: name → how many values (switch, one, many)."""
     to = target(name)
     found = dict.fromkeys(to.names.values(), "one")
@@ -262,12 +264,12 @@ def _jobs(script: Script, kind: str) -> list[tuple[Word, ...]]:
         words for words in script.commands
         if _score(words, kind) and (len(words) > 1 or words[0].text.startswith("-"))
     ]  # fmt: skip
-    bare = [words for words in script.commands if words[0].text.startswith("-")]
-    if found and all(words in bare for words in found):  # a file of arguments, some on each line
-        return [tuple(word for words in bare for word in words)]
     started = [words for words in found if not words[0].text.startswith("-")]
     if started:
         return started
+    if found:  # a file of arguments, some on each line
+        bare = [words for words in script.commands if words[0].text.startswith("-")]
+        return [tuple(word for words in bare for word in words)]
     arrays = [words for words in script.arrays.values() if _score(words, kind)]
     return [tuple(word for words in arrays for word in words)] if arrays else []
 

@@ -172,7 +172,7 @@ class _Reader:
         self.script.commands += [
             (Word(piece.text.strip(), piece.line, piece.why),)
             for piece in pieces
-            if piece not in read
+            if piece.why is not None and not piece.opaque
         ]
         self.depth += 1
         self.read(Lexer("".join(piece.text for piece in read), word.line))

@@ -52,7 +52,9 @@ class Fields:
 
     def whole(self, pieces: Iterable[Piece]) -> None:
         """Text that stays in the present word."""
-        self.now = [*(self.now or []), *pieces]
+        if self.now is None:
+            self.now = []
+        self.now += pieces
 
     def split(self, pieces: Iterable[Piece]) -> None:
         """Text that blanks cut into words."""

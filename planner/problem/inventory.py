@@ -45,7 +45,7 @@ class Inventory(Strict):
             ("tiers.{}", self.tiers),
             ("nodes.{}.name", [node.name for node in self.nodes]),
         ):
-            again = _first_repeat(names)
+            again = first_repeat(names)
             if again is not None:
                 raise InputError(
                     f"'{names[again]}' is given twice",
@@ -87,7 +87,8 @@ class Inventory(Strict):
         return self
 
 
-def _first_repeat(names: Iterable[str]) -> int | None:
+def first_repeat(names: Iterable[str]) -> int | None:
+    """Position of the first name that stands before; None where names differ."""
     seen: set[str] = set()
     for position, name in enumerate(names):
         if name in seen:

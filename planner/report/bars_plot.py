@@ -20,7 +20,6 @@ from planner.report.drawing import (
     VERMILION,
     YELLOW,
     axes_of,
-    figure_of,
     halo,
     inches,
     ink,
@@ -65,11 +64,9 @@ def plot_time(plan: Plan, ax: Axes | None = None) -> Axes:
     rest = sum(plan.time.values()) - sum(terms.values())
     if rest > 1e-6 * step:
         terms["other"] = rest
-    if ax is None:
-        height = TOP + ROW * len(terms) + BOTTOM
-        box = (1.75 / WIDTH, BOTTOM / height, 1 - 1.95 / WIDTH, ROW * len(terms) / height)
-        ax = figure_of(WIDTH, height).add_axes(box)
-    ax = axes_of(ax, WIDTH, 3.0)
+    height = TOP + ROW * len(terms) + BOTTOM
+    box = (1.75 / WIDTH, BOTTOM / height, 1 - 1.95 / WIDTH, ROW * len(terms) / height)
+    ax = axes_of(ax, WIDTH, height, box)
     looks = [_look(name) for name in terms]
     for row, ((words, colour), value) in enumerate(zip(looks, terms.values(), strict=True)):
         known = words in {text for text, _ in looks[:row]}
@@ -121,11 +118,8 @@ def plot_memory(plan: Plan, ax: Axes | None = None) -> Axes:
             s for i, s in enumerate(stages)
             if i < half or i >= len(stages) - half or s["stage"] == memory.worst_stage
         ]  # fmt: skip
-    if ax is None:
-        width = min(max(3.4 + 0.5 * len(stages), 4.4), WIDTH)
-        box = (0.6 / width, 0.13, 1 - 1.85 / width, 0.77)
-        ax = figure_of(width, 3.8).add_axes(box)
-    ax = axes_of(ax, WIDTH, 3.8)
+    width = min(max(3.4 + 0.5 * len(stages), 4.4), WIDTH)
+    ax = axes_of(ax, width, 3.8, (0.6 / width, 0.13, 1 - 1.85 / width, 0.77))
     terms = [term for term in memory.terms if any(stage.get(term, 0) > 0 for stage in stages)]
     places, bottoms = range(len(stages)), [0.0] * len(stages)
     for term in terms:

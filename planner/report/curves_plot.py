@@ -15,7 +15,6 @@ from planner.report.drawing import (
     VERMILION,
     apart,
     axes_of,
-    figure_of,
     halo,
     inches,
     per_decade,
@@ -64,10 +63,7 @@ def plot_scaling(rows: Sequence[Row], axes: Sequence[str], ax: Axes | None = Non
     curves, legend, fixed = _curves(rows, axes)
     names = [name for name, _ in curves[:MOST_CURVES]]
     room = 0.2 + max((text_inches(name, SMALL) for name in names), default=0.5)
-    if ax is None:
-        box = (0.8 / WIDTH, 0.11, 1 - (0.8 + room) / WIDTH, 0.78)
-        ax = figure_of(WIDTH, HEIGHT).add_axes(box)
-    ax = axes_of(ax, WIDTH, HEIGHT)
+    ax = axes_of(ax, WIDTH, HEIGHT, (0.8 / WIDTH, 0.11, 1 - (0.8 + room) / WIDTH, 0.78))
     ax.set_xscale("log", base=2)
     ends: list[tuple[float, str, Any]] = []
     for (name, points), (colour, style), marker in zip(

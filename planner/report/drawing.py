@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Box = tuple[float, float, float, float]
+
 FORMATS = ("svg", "png", "pdf")
 """Kinds of picture files."""
 
@@ -65,7 +67,22 @@ def check_format(path: str | Path) -> None:
             allowed=f"a file name that ends in {', '.join(f'.{kind}' for kind in FORMATS)}",
             nearest=nearest_of(suffix, FORMATS),
         )
-    figure_of(1, 1)
+    require_matplotlib()
+
+
+def require_matplotlib() -> None:
+    """Say that pictures need the drawing library where it is not installed.
+
+    Raises:
+        PlannerError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise PlannerError(
+            f"pictures need matplotlib ({error}): pip install 'parallelism-planner[plot]', "
+            "or parallelism-planner[report] with web pages"
+        ) from None
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -98,23 +115,22 @@ def save_to(figure: Figure, file: IO[bytes], kind: str) -> None:
 
 def figure_of(width: float, height: float) -> Figure:
     """An empty figure, in inches, that needs no screen."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlannerError(
-            f"pictures need matplotlib ({error}): pip install 'parallelism-planner[plot]', "
-            "or parallelism-planner[report] with web pages"
-        ) from None
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def axes_of(ax: Axes | None, width: float, height: float) -> Axes:
+def axes_of(
+    ax: Axes | None, width: float, height: float, box: Box = (0.1, 0.12, 0.77, 0.8)
+) -> Axes:
+    """Axes in our style: the given ones, or those of a page of so many inches, in a box of it
+    (left, bottom, width, height as shares)."""
     if ax is None:
-        figure = figure_of(width, height)
-        ax = figure.add_axes((0.1, 0.12, 0.77, 0.8))
+        ax = figure_of(width, height).add_axes(box)
     ax.set_facecolor("white")
     ax.grid(True, color=PALE, linewidth=0.6)
     ax.set_axisbelow(True)

@@ -21,7 +21,6 @@ from planner.report.drawing import (
     VERMILION,
     YELLOW,
     axes_of,
-    figure_of,
     inches,
     ink,
     page_of,
@@ -197,25 +196,20 @@ def _axes(grid: Grid, ax: Axes | None) -> Axes:
     columns, rows = len(grid.columns), len(grid.rows)
     downs = [wrapped(said(value_text(value)), WIDEST_NAME, SMALL) for value in grid.rows]
     left = BESIDE + (max(text_inches(text, SMALL) for text in downs) if grid.y else 0)
-    if ax is None:
-        many = columns > MOST_WRITTEN[0] or rows > MOST_WRITTEN[1]
-        wide, high = (SMALL_CELL, SMALL_CELL) if many else (CELL_WIDTH, CELL_HEIGHT)
-        right = LEGEND if many else RIGHT
-        width = min(max(columns * wide + left + right, LEAST), MOST)
-        named = text_inches(grid.names[grid.y], LABEL) if grid.y else 0.0
-        height = min(max(rows * high, 0.6, named), 9.0) + TOP + BOTTOM
-        leaning = any(isinstance(value, str) for value in grid.columns)
-        foot = BOTTOM + (0.8 if leaning else 0)
-        height += foot - BOTTOM
-        box = (left / width, foot / height, 1 - (left + right) / width, 1 - (TOP + foot) / height)
-        ax = figure_of(width, height).add_axes(box)
-    ax = axes_of(ax, LEAST, 4.0)
+    names = any(isinstance(value, str) for value in grid.columns)
+    many = columns > MOST_WRITTEN[0] or rows > MOST_WRITTEN[1]
+    wide, high = (SMALL_CELL, SMALL_CELL) if many else (CELL_WIDTH, CELL_HEIGHT)
+    right, foot = LEGEND if many else RIGHT, BOTTOM + (0.8 if names else 0)
+    width = min(max(columns * wide + left + right, LEAST), MOST)
+    named = text_inches(grid.names[grid.y], LABEL) if grid.y else 0.0
+    height = min(max(rows * high, 0.6, named), 9.0) + TOP + foot
+    box = (left / width, foot / height, 1 - (left + right) / width, 1 - (TOP + foot) / height)
+    ax = axes_of(ax, width, height, box)
     ax.grid(False)
     ax.set_xlim(0, columns)
     ax.set_ylim(0, rows)
     texts = [said(value_text(value)) for value in grid.columns]
     fits = (inches(ax)[0] / columns) / (max(text_inches(text, SMALL) for text in texts) + 0.06)
-    names = any(isinstance(value, str) for value in grid.columns)
     # numbers that have no room are left out, names lean
     every_x, every_y = -(-columns // 40), -(-rows // 40)
     every_x = every_x if names else max(every_x, ceil(1 / fits))

@@ -197,7 +197,7 @@ def plot_placement(plan: Plan, ax: Axes | None = None) -> Axes:
     for number, (panel, high) in enumerate(zip(shown, heights, strict=True)):
         _draw(panel, ax, top, number > 0, number < len(shown) - 1)
         top += high + GAP
-    title(ax, _finding(plan))
+    title(ax, _finding(plan, shown))
     return ax
 
 
@@ -302,11 +302,11 @@ def _heading(panel: Panel, inside: bool) -> str:
     return f"Inside the marked box, {text}" if inside else f"{text[0].upper()}{text[1:]}"
 
 
-def _finding(plan: Plan) -> str:
+def _finding(plan: Plan, shown: Sequence[Panel]) -> str:
     """Where the axes live, as the title says it: 'tp within nvlink; cp, pp within leaf'."""
     assert plan.fill is not None
     reach: dict[str, str] = {}
-    inner_first = panels(plan)[::-1]
+    inner_first = shown[::-1]
     for panel in inner_first:
         for atom, _, _ in (*panel.columns, *panel.rows):
             reach |= {name: panel.tier for name in _short(atom).split("·") if name}

@@ -19,7 +19,6 @@ from planner.report.drawing import (
     SMALL,
     VERMILION,
     axes_of,
-    figure_of,
     inches,
     title,
 )
@@ -76,12 +75,10 @@ def plot_timeline(
     step, where the timeline was played with fewer.
     """
     pipeline = timeline.pipeline
-    if ax is None:
-        rows = min(ROW * max(pipeline.pp, 3), TALLEST)
-        height = TOP + rows + BOTTOM
-        box = (LEFT / WIDTH, BOTTOM / height, 1 - (LEFT + RIGHT) / WIDTH, rows / height)
-        ax = figure_of(WIDTH, height).add_axes(box)
-    ax = axes_of(ax, WIDTH, 1.0)
+    rows = min(ROW * max(pipeline.pp, 3), TALLEST)
+    height = TOP + rows + BOTTOM
+    box = (LEFT / WIDTH, BOTTOM / height, 1 - (LEFT + RIGHT) / WIDTH, rows / height)
+    ax = axes_of(ax, WIDTH, height, box)
     cut = _cut(timeline, (num_microbatches or pipeline.num_microbatches))
     ax.set_xlim(0.0, timeline.seconds - cut.moved)
     ax.set_ylim(pipeline.pp - 0.5, -0.5)

@@ -13,7 +13,6 @@ from planner.report.drawing import (
     SMALL,
     VERMILION,
     axes_of,
-    figure_of,
     inches,
     said,
     said_lines,
@@ -94,11 +93,9 @@ def plot_tornado(
     base = base or base_of(rows, axes)
     assert base is not None
     found = changes_from(base, rows, axes)
-    if ax is None:
-        height = 1.05 + 0.5 * max(len(found), 1)
-        box = (1.6 / WIDTH, 0.6 / height, 1 - 1.85 / WIDTH, 1 - 1.0 / height)
-        ax = figure_of(WIDTH, height).add_axes(box)
-    ax = axes_of(ax, WIDTH, 3.0)
+    height = 1.05 + 0.5 * max(len(found), 1)
+    box = (1.6 / WIDTH, 0.6 / height, 1 - 1.85 / WIDTH, 1 - 1.0 / height)
+    ax = axes_of(ax, WIDTH, height, box)
     texts = {key: _said_ends(changes, key) for key, changes in found.items()}
     _limit_changes([(c, text) for ends in texts.values() for c, text in ends], ax)
     for place, key in enumerate(found):

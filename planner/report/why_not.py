@@ -31,6 +31,7 @@ from planner.report.pieces import (
     section,
     table,
 )
+from planner.texts import given_text
 
 VERDICTS = {
     "illegal": ("illegal", BAD),
@@ -46,7 +47,7 @@ SMALL_FRACTION = 0.0005
 
 def why_not_report(answer: WhyNot) -> RenderableType:
     """The verdict, what forbids or slows the layout, and what is nearest."""
-    asked = ", ".join(f"{key}={_text(value)}" for key, value in answer.given.items())
+    asked = ", ".join(f"{key}={given_text(value)}" for key, value in answer.given.items())
     word, style = VERDICTS[answer.verdict]
     head = Text(f"Why not {asked}: ", STRONG)
     head.append(word, f"bold {style}")
@@ -62,12 +63,6 @@ def why_not_report(answer: WhyNot) -> RenderableType:
     ]
     parts += [Text(f"! {printable(text)}", FAIR) for text in answer.warnings]
     return Group(*(part for part in parts if part is not None))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "+".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _headline(answer: WhyNot) -> str:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 CLASSES = {STRONG: "strong", FAINT: "faint", GOOD: "good", FAIR: "fair", BAD: "bad"}
 """Word of a style → class of the page."""
 
-UNSTYLED = {"not", "bold", "default"}
-"""'not bold' lifts a style; runs that say so have the page's own."""
-
 
 def markup_of(part: RenderableType) -> Markup:
     """The HTML of a part of a report.
@@ -87,10 +84,8 @@ def _runs(text: Text) -> list[Markup]:
     cuts = sorted({0, len(text), *(end for span in text.spans for end in (span.start, span.end))})
     runs = []
     for start, end in pairwise(cuts):
-        styles = [str(s.style) for s in text.spans if s.start <= start and end <= s.end]
-        words = " ".join(styles).split()
-        own = "not bold" in " ".join(styles)
-        style = "plain" if own else " ".join(words)
+        style = " ".join(str(s.style) for s in text.spans if s.start <= start and end <= s.end)
+        style = "plain" if "not bold" in style else style  # it lifts a style: the page's own
         runs.append(_styled(escape(clean(text.plain[start:end])), style))
     return runs
 
@@ -140,7 +135,7 @@ def table_markup(table: Table, name: str, links: Sequence[str] = ()) -> Markup:
         )
         head = Markup("<thead><tr>{}</tr></thead>").format(cells)
     lines = [
-        (_row(row, kinds, links[i] if links else None, rows[:i] if sortable else ()), row)
+        (_row(rows, i, kinds, links[i] if links else None, sortable), row)
         for i, row in enumerate(rows)
     ]
     # a faint row sums up those above it: it stays below them
@@ -171,17 +166,17 @@ def _faint(row: Sequence[RenderableType]) -> bool:
 
 
 def _row(
-    row: Sequence[RenderableType], kinds: Sequence[str], link: str | None,
-    above: Sequence[Sequence[RenderableType]],
+    rows: Sequence[Sequence[RenderableType]], number: int, kinds: Sequence[str], link: str | None,
+    sortable: bool,
 ) -> Markup:  # fmt: skip
     from markupsafe import Markup
 
     cells = []
-    for i, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
+    for i, (cell, kind) in enumerate(zip(rows[number], kinds, strict=True)):
         text = inline(cell)
         key = Markup("")
-        if above and not str(text):  # it continues the row above, and sorts with it
-            key = Markup(' data-key="{}"').format(_key(above, i))
+        if sortable and number and not str(text):  # it continues the row above, sorts with it
+            key = Markup(' data-key="{}"').format(_key(rows, number, i))
         if i == 0 and link is not None:
             text = Markup('<a href="#{}">{}</a>').format(link, text)
         if i == 0 and str(text):
@@ -191,6 +186,7 @@ def _row(
     return Markup("<tr>{}</tr>").format(Markup("").join(cells))
 
 
-def _key(above: Sequence[Sequence[RenderableType]], column: int) -> str:
-    texts = (inline(row[column]).striptags() for row in reversed(above))
+def _key(rows: Sequence[Sequence[RenderableType]], number: int, column: int) -> str:
+    """The text of the nearest row above a row that has one in the column."""
+    texts = (inline(rows[above][column]).striptags() for above in range(number - 1, -1, -1))
     return next((text for text in texts if text), "")
