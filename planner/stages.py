@@ -118,19 +118,24 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     return [layers for back in turns for layers in (each[::-1] if back else each)]
 
 
-def last_chunk_ahead(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> Numeric:
-    """Layers that the last chunk has more than the chunk before the head of the stage with the most
-    layers (of those with as many the last); below 0 where it has fewer, −inf where both are one's
-    or all chunks are alike.
+def last_turn(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> tuple[Numeric, Numeric]:
+    """What a round of the interleaved schedule may wait for beside the stage with the most layers
+    (of those with as many the last), pp micro-batches through all chunks: the turn of the last
+    chunk, which has the head. Two numbers of layers, a micro-batch:
+
+    - those that the last chunk has more than that stage's chunk of the same turn; below 0 where it
+      has fewer, −inf where both are one's or all chunks are alike;
+    - those that are passed sooner for it: a chunk once a round for each stage that lies between, as
+      every stage has its chunk's turn one slot earlier than the next.
     """
     if layout.stage_layers is not None and not _is_default(num_layers, layout, reserved):
         pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
-        stages = np.array(given_stages(layout))
-        most = pp - 1 - int(np.argmax(stages[::-1]))
+        most = pp - 1 - int(np.argmax(given_stages(layout)[::-1]))
         named = np.array(layout.stage_layers)
         chunks = named if names_chunks(layout) else np.tile(named / vp, vp)
+        sooner = (pp - 1 - most) * max(chunks) / pp
         alike = most == pp - 1 or min(chunks) == max(chunks)
-        return -np.inf if alike else chunks[-1] - chunks[(vp - 1) * pp + most]
+        return -np.inf if alike else chunks[-1] - chunks[(vp - 1) * pp + most], sooner
     chunks = layout.pp * layout.vp
     placed = placed_layers(num_layers, layout, reserved)
     first, extra = first_extra(placed, layout), placed % chunks
@@ -138,7 +143,8 @@ def last_chunk_ahead(num_layers: int, layout: Cut, reserved: Reserved = NONE) ->
     chunk = chunks - layout.pp + most
     held = (first <= chunk) & (chunk < first + extra)
     ahead = 1.0 * (first + extra == chunks) - held - reserved[1] * (placed > num_layers)
-    return np.where((extra > 0) & (most < layout.pp - 1), ahead, -np.inf)
+    sooner = (layout.pp - 1 - most) * np.maximum(placed // chunks, 1) / layout.pp
+    return np.where((extra > 0) & (most < layout.pp - 1), ahead, -np.inf), sooner
 
 
 def _is_default(num_layers: int, layout: Cut, reserved: Reserved) -> bool:

@@ -13,7 +13,7 @@ from planner.stages import (
     chunk_layers,
     default_stage_layers,
     given_stages,
-    last_chunk_ahead,
+    last_turn,
     names_chunks,
 )
 
@@ -42,13 +42,13 @@ def test_the_last_chunk_beside_that_of_the_fullest_stage(pp, vp, layers):
     most = max(c for c, held in enumerate(chunks) if held == max(chunks)) % pp
     differ = most < pp - 1 and min(chunks) < max(chunks)
     ahead = chunks[-1] - chunks[(vp - 1) * pp + most] if differ else -np.inf
-    assert last_chunk_ahead(layers, Layout(pp=pp, vp=vp)) == ahead
+    assert last_turn(layers, Layout(pp=pp, vp=vp))[0] == ahead
 
 
 def test_the_last_chunk_of_a_named_split():
     fullest_is_last = Layout(pp=2, vp=2, stage_layers=(1, 3, 2, 2))  # stages of 3 and 5
-    assert last_chunk_ahead(8, fullest_is_last) == -np.inf
-    assert last_chunk_ahead(8, Layout(pp=2, vp=2, stage_layers=(3, 1, 3, 1))) == -2
+    assert last_turn(8, fullest_is_last)[0] == -np.inf
+    assert last_turn(8, Layout(pp=2, vp=2, stage_layers=(3, 1, 3, 1))) == (-2, 1.5)
 
 
 def test_the_remainder_is_in_the_middle():

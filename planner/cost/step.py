@@ -50,7 +50,7 @@ from planner.cost.traffic import (
 from planner.cost.ways import offloads_any
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
 from planner.layout import LayoutLike, Numeric
-from planner.stages import given_stages, last_chunk_ahead
+from planner.stages import given_stages, last_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,7 @@ class ShapeCosts:
 
     holds: the stages that a rank holds and their layers of each kind, with the ranks considered
     first, shape (S, …). balanced: of a bound of every split, whose slowest stage has at least
-    what one of these has. last_ahead: `planner.stages.last_chunk_ahead`, where ranks run in
-    rounds.
+    what one of these has. last_turn: `planner.stages.last_turn`, where ranks run in rounds.
     """
 
     kinds: tuple[Kind, ...]
@@ -99,7 +98,7 @@ class ShapeCosts:
     parameters: Parameters
     traffic: Mapping[str, Channel]
     balanced: bool = False
-    last_ahead: Numeric = -np.inf
+    last_turn: tuple[Numeric, Numeric] | None = None
 
 
 def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
@@ -108,9 +107,11 @@ def shape_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:
     holds = rank_holds(ctx, layout, stage, layers)
     by_stage = parameters_of(ctx, layout, holds)
     parameters = Parameters(np.max(by_stage.dense, axis=0), np.max(by_stage.experts, axis=0))
-    ahead = last_chunk_ahead(ctx.model.num_layers, layout, ctx.reserved)
-    ahead = np.where(runs_in_rounds(layout), ahead, -np.inf)
-    return costs_of(ctx, layout, holds, parameters, last_ahead=ahead)
+    rounds, turn = runs_in_rounds(layout), None
+    if np.any(rounds):
+        ahead, sooner = last_turn(ctx.model.num_layers, layout, ctx.reserved)
+        turn = np.where(rounds, ahead, -np.inf), sooner
+    return costs_of(ctx, layout, holds, parameters, last_turn=turn)
 
 
 def costs_of(
@@ -119,13 +120,13 @@ def costs_of(
     holds: Holds,
     parameters: Parameters,
     balanced: bool = False,
-    last_ahead: Numeric = -np.inf,
+    last_turn: tuple[Numeric, Numeric] | None = None,
 ) -> ShapeCosts:
     """The same of ranks that hold these stages, the largest of which has these parameters."""
     kinds = kind_times(ctx, layout)
     ends = on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs)
     traffic = channels(ctx, layout, parameters)
-    return ShapeCosts(kinds, ends, holds, parameters, traffic, balanced, last_ahead)
+    return ShapeCosts(kinds, ends, holds, parameters, traffic, balanced, last_turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,8 @@ def step_time(
     pipeline's idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter
     traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
     Interleaved, the turns in which the last chunk, with the head, takes longer than that of the
-    stage with the most layers come on top of that stage's own, even if the last has fewer layers.
+    stage with the most layers come on top of that stage's own, but for what is passed sooner
+    (`planner.stages.last_turn`), even if the last has fewer layers.
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
     software, ends = ctx.software.coefficients, shape.ends
@@ -243,14 +245,16 @@ def step_time(
             own = shorter_pass(work, exposed, exchange, again, seconds) / seconds
             share = np.maximum(share, own)
         idle = least_idle_seconds(layout, slowest_slot, mean_slot, share, slope)
-        waits: Numeric = 0.0
     else:
         idle = idle_seconds(layout, stage, slot, mean_slot, shorter)
-        most = slot[min(1, len(slot) - 1)]
+    waits: Numeric = 0.0
+    if shape.last_turn is not None:
+        ahead, sooner = shape.last_turn
+        most = slot[1]  # of the classes of stages, the one with the most layers
         if layout.stage_layers is not None:
             most = slot[len(slot) - 1 - np.argmax(given_stages(layout)[::-1])]
-        late = np.maximum(0.0, head + ends.loss + logits + shape.last_ahead * layer_slot)
-        waits = np.maximum(0.0, m * (most + late - slowest_slot))
+        late = np.maximum(0.0, head + ends.loss + logits + ahead * layer_slot)
+        waits = np.maximum(0.0, m * (most + late - sooner * layer_slot - slowest_slot))
     idle = idle + bubble_slots(layout) * boundary
 
     work_terms = {

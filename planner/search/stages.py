@@ -272,7 +272,7 @@ def _steps(ctx: CostContext, table: LayoutTable, costing: Costing) -> tuple[floa
     """The step, and what it were if ranks did not wait slot by slot for unequal chunks."""
     shape = shape_costs(ctx, table)
     costs = costing(shape)
-    alone = replace(shape, last_ahead=-np.inf)
+    alone = replace(shape, last_turn=None)
     steps = (step_time(ctx, table, one, costs).total[0] for one in (shape, alone))
     return float(next(steps)), float(next(steps))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.cost import step
 from planner.cost.chunks import chunk_passes, layers_of_chunks, pipeline_of, short_of
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate
@@ -56,6 +57,28 @@ def test_unequal_chunks_wait_for_each_other_as_played(
     able = software({"memory_bound_multiplier": 1e-9}, schedules=SCHEDULES)
     layout = Layout(pp=pp, vp=vp, num_microbatches=rounds * pp, schedule="interleaved")
     check_as_played(context(topology=unlimited_topology(), model=toy, software=able), layout, 0.06)
+
+
+@pytest.mark.parametrize(
+    ("pp", "vp", "layers"), [(8, 3, 31), (8, 3, 27), (16, 3, 56), (16, 7, 126)]
+)
+def test_unequal_chunks_wait_for_the_head_as_played(
+    pp: int, vp: int, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head of some layers' length on the last chunk, whose rank has room for it."""
+    able = software({"memory_bound_multiplier": 1e-9}, schedules=SCHEDULES)
+    toy = model(vocab_size=2048, num_layers=layers)
+    ctx = context(topology=unlimited_topology(), model=toy, software=able)
+    layout = Layout(pp=pp, vp=vp, num_microbatches=8 * pp, schedule="interleaved")
+    ctx, splits = sized_for(ctx, layout), innermost_splits(layout)
+    passes = chunk_passes(ctx, layout, splits)
+    played = play(pipeline_of(layout, layout.num_microbatches), passes).seconds
+    told = pipeline_seconds(ctx, layout, splits)
+    monkeypatch.setattr(step, "runs_in_rounds", lambda layout: np.asarray(False))
+    without = pipeline_seconds(ctx, layout, splits)
+    assert passes.forward[-1] > 1.3 * passes.forward[pp]
+    assert without < told < 1.02 * played
+    assert abs(told / played - 1) < 0.07 < 1 - without / played
 
 
 @pytest.mark.parametrize("overlap", ["none", "ep"])

@@ -174,7 +174,7 @@ def test_same_input_same_page(plan: Plan, pages: dict[str, str]) -> None:
 def test_pictures_say_their_finding_to_those_who_cannot_see_them(pages: dict[str, str]) -> None:
     images = [a for t, a in Reader(pages["plan"]).elements if t == "img"]
     assert [(a["alt"] or "").split(":")[0] for a in images] == [
-        "1,024 ranks", "92 % of a step of 7.055 s computes, 4 % waits for communication",
+        "1,024 ranks", "92 % of a step of 7.049 s computes, 4 % waits for communication",
         "Interleaved 1F1B", "Stage 0 holds 78.7 of 85.5 GB",
     ]  # fmt: skip
 

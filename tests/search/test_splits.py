@@ -103,13 +103,9 @@ def test_no_layout_is_better_in_any_split(name: str) -> None:
     scenario = CASES[name]
     every = sorted(every_split(scenario).values())
     plan = api.plan(scenario, top_k=3)
-    assert plan.layout is not None and plan.objective_seconds is not None
-    assert sum(plan.layout["stage_layers"]) == scenario.model.num_layers
-    if plan.status == "feasible":  # chunks that differ: what is certain is the bound
-        assert plan.bound_seconds is not None
-        assert plan.bound_seconds <= every[0] * (1 + 1e-8) <= plan.objective_seconds * (1 + 2e-8)
-        return
+    assert plan.status == "optimal" and plan.layout is not None
     assert plan.objective_seconds == pytest.approx(every[0], rel=1e-8)
+    assert sum(plan.layout["stage_layers"]) == scenario.model.num_layers
     # the runners-up are the next layouts, each in its best split
     if not scenario.search.robust:
         steps = sorted([plan.step_seconds, *(runner.step_seconds for runner in plan.runners_up)])
@@ -153,9 +149,7 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     scenario = api.load_scenario("deepseek-v3-gb300x256", overrides)
     plan = api.plan(scenario, top_k=1)
     usual = api.plan(scenario.replace(search=scenario.search.replace(stages="default")), top_k=1)
-    assert plan.layout is not None and plan.search is not None
-    # chunks that differ wait for each other: others as many a stage may be a little faster
-    assert plan.gap_fraction is not None and 0 < plan.gap_fraction < 0.1
+    assert plan.status == "optimal" and plan.layout is not None and plan.search is not None
     assert plan.search.any_split and plan.search.best_splits > 0
     split, default = plan.layout["stage_layers"], plan.default_split
     assert len(split) == 32 and sum(split) == 61
@@ -163,7 +157,7 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     assert plan.step_seconds is not None and usual.step_seconds is not None
     assert plan.step_seconds < 0.9 * usual.step_seconds
     text = render(plan)
-    assert "layers by chunk" in text and "takes" in text and "a gap of" in text
+    assert "layers by chunk" in text and "takes" in text and "any split of the layers" in text
     assert "nothing legal in the default split" in render(usual)
     # the plan file says all of it, and evaluating the layout gives the same
     assert Plan.from_document(plan.to_document()) == plan
