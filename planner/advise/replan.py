@@ -40,14 +40,19 @@ def changed(scenario: Scenario, keys: Mapping[str, Any]) -> Scenario:
 
 
 def step_of(scenario: Scenario, layout: Mapping[str, Any]) -> float | None:
-    """The least step of a layout in a scenario; None where it is not legal or does not fit."""
+    """The least step of a layout in a scenario, at the upper end of its bar where the search is
+    robust; None where it is not legal or does not fit, so too."""
     free = scenario.replace(search=scenario.search.replace(tie_fraction=0.0))
     try:
         found = evaluate(free, layout)
     except PlannerError:
         return None
-    fits = found.memory is not None and found.memory.verdict in _accepted(scenario)
-    return found.step_seconds if fits else None
+    memory, robust = found.memory, scenario.search.robust
+    if memory is None or memory.verdict not in _accepted(scenario):
+        return None
+    if robust and (memory.peak_high_bytes or 0.0) > memory.capacity_bytes:
+        return None
+    return found.step_seconds_high if robust else found.step_seconds
 
 
 def _accepted(scenario: Scenario) -> tuple[str, ...]:

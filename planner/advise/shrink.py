@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import inf, prod
@@ -183,21 +184,23 @@ def _best(
     """The best plan on any number of accelerators, numbers searched, how many bounds ruled out.
 
     Numbers are searched by rising bound of the step of any layout on them, until no bound is below
-    the best step.
+    the best step, or time is up.
     """
+    until = None if time_limit_seconds is None else time.monotonic() + time_limit_seconds
     bounds = sorted(_bounds(scenario, left, usable))
     best: Plan | None = None
     least = inf
     searched: list[int] = []
-    for position, (bound, _, count) in enumerate(bounds):
-        if bound >= least:
-            return best, searched, len(bounds) - position
+    for bound, _, count in bounds:
+        seconds = None if until is None else until - time.monotonic()
+        if bound >= least or (seconds is not None and seconds <= 0.0):
+            break
         searched.append(count)
         given = scenario.replace(inventory=left, num_accelerators=count)
-        found = plan(given, 1, time_limit_seconds, reasons=False)
+        found = plan(given, 1, seconds, reasons=False)
         if found.objective_seconds is not None and found.objective_seconds < least:
             best, least = found, found.objective_seconds
-    return best, searched, 0
+    return best, searched, sum(bound >= least for bound, _, _ in bounds[len(searched) :])
 
 
 def _bounds(scenario: Scenario, left: Inventory, usable: int) -> Iterator[tuple[float, int, int]]:

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import IllegalLayoutError, InputError
+from planner.problem.quantities import MAX_LAYERS
 
 MOST = 10**9
 """The greatest number that is read: greater ones are slips."""
+
+LIMITS = {"--num-layers": MAX_LAYERS}
+"""Settings of which fewer can be: as many things are made as they say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +81,16 @@ class Launch:
         """A setting's value as an integer.
 
         Raises:
-            InputError: it is none, or below `least`.
+            InputError: it is none, or not from `least` to MOST (of some LIMITS).
         """
         if name not in self.settings:
             return default
         found = self.settings[name]
-        value = whole_number(found.value)
-        if value is None or not least <= value <= MOST:
+        value, most = whole_number(found.value), LIMITS.get(name, MOST)
+        if value is None or not least <= value <= most:
             raise InputError(
                 f"{found.value} is of the wrong kind", path=self.path, line=found.line, key=name,
-                value=found.value, allowed=f"an integer >= {least}",
+                value=found.value, allowed=f"an integer >= {least} and <= {most}",
             )  # fmt: skip
         return value
 

@@ -113,7 +113,7 @@ def _base(launch: Launch, changes: Mapping[str, str]) -> Model:
     layers, hidden = sizes["num_layers"], sizes["hidden_size"]
     heads = sizes["num_attention_heads"]
     return Model(
-        name="arguments", source="arguments", num_layers=min(layers, 1024), hidden_size=hidden,
+        name="arguments", source="arguments", num_layers=layers, hidden_size=hidden,
         ffn_hidden_size=4 * hidden, num_attention_heads=heads, head_dim=max(hidden // heads, 1),
         vocab_size=sizes["vocab_size"], gated_mlp=False, tied_embeddings=True, norm="layernorm",
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner import api
+from planner.advise import shrink as shrinking
 from planner.answers.plan import Plan
 from planner.answers.shrunk import BEST, FEWER, SAME, Shrunk
 from planner.cli import main
@@ -133,6 +134,14 @@ def test_a_number_means_the_last_nodes_of_the_job() -> None:
 def test_what_cannot_be_lost_is_refused(lose: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         api.shrink(former(0), lose)
+
+
+def test_the_limit_is_of_all_numbers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of time none is searched, and none counts as ruled out."""
+    monkeypatch.setattr(shrinking, "plan", lambda *_, **__: 1 / 0)
+    found = api.shrink(former(), ["n1.1"], time_limit_seconds=0.0)
+    assert found.searched == () and found.ruled_out == 0
+    assert names(found).keys() <= {SAME, FEWER} and found.options
 
 
 def test_where_all_are_lost_nothing_is_left(tmp_path: Path) -> None:

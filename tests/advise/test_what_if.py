@@ -320,6 +320,15 @@ def test_the_old_layout_is_told_apart_from_the_new() -> None:
     assert step_of(with_accelerator(base, hbm_bytes=3e8), plan.layout) is None
 
 
+def test_a_robust_search_compares_upper_ends() -> None:
+    base = quick()
+    robust = base.replace(search=base.search.replace(robust=True))
+    best = api.plan(robust, top_k=1)
+    assert best.layout is not None and best.step_seconds is not None
+    assert step_of(robust, best.layout) == pytest.approx(best.objective_seconds)
+    assert best.objective_seconds != pytest.approx(best.step_seconds)
+
+
 def test_command_line() -> None:
     search = "search={tp: [1, 2], pp: 1, cp: 1, mbs: 1, recompute: full}"
     result = CliRunner().invoke(

@@ -182,6 +182,13 @@ def test_the_index_beside_a_configuration_is_compared(tmp_path: Path) -> None:
     assert import_model(tmp_path, parameters="9B").is_wrong  # what the caller says comes first
 
 
+def test_more_layers_than_any_model_has_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("torchrun p.py --num-layers 999999999 --hidden-size 64 --num-experts 8")
+    with pytest.raises(InputError, match=r"--num-layers.*<= 1024"):
+        import_model(script)
+
+
 def test_prediction_layers_may_be_in_the_count(tmp_path: Path) -> None:
     model = load("deepseek-v3", "model", Model)
     whole = model.num_parameters + model.num_prediction_parameters
