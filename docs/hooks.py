@@ -164,8 +164,11 @@ def _takes(value: Mapping[str, Any], inside: Mapping[str, Any]) -> str:
     if "const" in value:
         return f"`{value['const']}`"
     kind = value.get("type", "anything")
+    if isinstance(kind, list):
+        return " or ".join(_takes({"type": one}, inside) for one in kind)
     if kind == "array":
-        return f"a list of: {_takes(value.get('items', {}), inside)}"
+        items = value.get("items")
+        return f"a list of: {_takes(items, inside)}" if items else "a list"
     if kind == "object":
         figure = value.get("properties", {}).get("value")
         if figure is not None:

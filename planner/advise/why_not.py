@@ -38,6 +38,9 @@ from planner.texts import given_text
 
 PATH = "--why-not"
 
+Near = Mapping[str, tuple[str, ...]]
+"""Given keys to their nearest values that can be, as text."""
+
 
 def why_not(
     scenario: Scenario,
@@ -149,7 +152,7 @@ def _impossible(
     misses = []
     for table in completions(ctx, search, values, prune=False):
         if len(table) and accepted(ctx, asked, table).any():
-            rule = _rule(ctx, scenario, values, PLACEMENT_RULE)
+            rule = _rule(ctx, scenario, values, PLACEMENT_RULE, {})
             return WhyNot(best, values, "illegal", rules=(rule,))
         miss = relax.nearest_miss(ctx, asked, table)
         misses += [miss] if miss is not None else []
@@ -163,7 +166,7 @@ def _impossible(
             stage=miss["stage"],
             term=miss["term"],
             miss=miss,
-            nearest=_nearest(ctx, scenario, values, tuple(values), fits=True),
+            nearest=_nearest(ctx, scenario, values, fits=True),
         )
     return _illegal(ctx, scenario, values, best)
 
@@ -171,16 +174,17 @@ def _impossible(
 def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], best: Plan) -> WhyNot:
     found = forbidding(ctx, scenario.search, values)
     together = found is not None and not found.alone
+    near = _nearest(ctx, scenario, values, fits=False)
     if found is not None:
-        rules = tuple(_rule(ctx, scenario, values, name) for name in found.ids)
+        rules = tuple(_rule(ctx, scenario, values, name, near) for name in found.ids)
     else:
         _, broken = judged_layout(ctx, values, PATH)
         broken = [error for error in broken if not _seated(ctx, values, error)] or broken
         told = {error.rule for error in broken}
         own = (name for name in rules_of_keys(ctx, values) if name not in told)
         rules = (
-            *(_broken(ctx, scenario, values, error) for error in broken),
-            *(_rule(ctx, scenario, values, name) for name in own),
+            *(_broken(ctx, values, error, near) for error in broken),
+            *(_rule(ctx, scenario, values, name, near) for name in own),
         )
     beyond = outside(scenario.search, values)
     return WhyNot(
@@ -189,7 +193,7 @@ def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], be
         "illegal",
         rules=(*rules, *_restricted(ctx, scenario, values, beyond)),
         together=together,
-        nearest=_nearest(ctx, scenario, values, tuple(values), fits=False),
+        nearest=near,
     )
 
 
@@ -205,12 +209,11 @@ def _nearest(
     ctx: CostContext,
     scenario: Scenario,
     values: Mapping[str, Any],
-    keys: tuple[str, ...],
     fits: bool,
-) -> dict[str, tuple[str, ...]]:
+) -> Near:
     """key → its nearest values that can be, as text; keys that have none are left out."""
     found = {}
-    for key in keys:
+    for key in values:
         if key in unsearched(ctx.software, values):
             continue
         near = nearest(ctx, scenario.search, values, key, fits)
@@ -219,7 +222,9 @@ def _nearest(
     return found
 
 
-def _rule(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name: str) -> BrokenRule:
+def _rule(
+    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name: str, near: Near
+) -> BrokenRule:
     """What is known of a rule or restriction by its id."""
     if name.startswith(SEARCH_PREFIX):
         key = name.removeprefix(SEARCH_PREFIX)
@@ -232,7 +237,6 @@ def _rule(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name:
     if rule is None:
         return BrokenRule(name, SENTENCES[name], "definition", (), _given(values, values), ())
     keys = tuple(key for key in rule.keys if key in values)
-    near = _nearest(ctx, scenario, values, keys, fits=False)
     return BrokenRule(
         id=rule.id,
         sentence=rule.sentence,
@@ -244,11 +248,10 @@ def _rule(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], name:
 
 
 def _broken(
-    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], error: IllegalLayoutError
+    ctx: CostContext, values: Mapping[str, Any], error: IllegalLayoutError, near: Near
 ) -> BrokenRule:
     """A rule that the layout of the given keys breaks before any other is chosen."""
     keys = tuple(key for key in values if f"{key}=" in str(error.value)) or tuple(values)
-    near = _nearest(ctx, scenario, values, keys, fits=False)
     texts = tuple(text for key in keys for text in near.get(key, ()))
     return BrokenRule(
         id=error.rule,
