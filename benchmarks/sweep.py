@@ -49,6 +49,9 @@ axes:
   training.global_batch_size: [512, 1024]
 """
 
+KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**28)}
+"""For Dask's workers, which otherwise give every freed array back to the system."""
+
 SMALL = """\
 base: base.yaml
 axes:
@@ -193,6 +196,7 @@ def dask(folder: Path, compared: str | None) -> None:
     plain = read_sweep(compared) if compared else run_sweep(sweep, folder / "plain", workers=2)
     killed: list[int] = []
     options: dict[str, Any] = {"processes": True, "dashboard_address": None}
+    os.environ.update(KEEP_FREED)
     with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster:
 
         def tell(progress: Progress) -> None:

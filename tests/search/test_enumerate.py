@@ -41,6 +41,12 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
     n, batch = scenario.num_accelerators, scenario.training.global_batch_size
     software = scenario.software
     kinds = scenario.search.cp_kind or software.cp_kinds
+    named = [
+        (vp, schedule)
+        for vp in range(1, scenario.model.num_layers + 2)
+        for schedule in dict.fromkeys(("1f1b", "interleaved", *software.schedules))
+        if Layout(vp=vp, schedule=schedule).schedule == schedule  # others get another name
+    ]
     for tp, cp, pp, shard in itertools.product(oracles.divisors(n), repeat=4):
         if n % (tp * cp * pp * shard):
             continue
@@ -48,14 +54,11 @@ def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
         for mbs in oracles.divisors(batch):
             if batch % (mbs * shard * replicate):
                 continue
-            for vp, zero, sp, schedule, recompute, kind in itertools.product(
-                range(1, scenario.model.num_layers + 2), range(4), (False, True),
-                dict.fromkeys(("1f1b", "interleaved", *software.schedules)),
+            for (vp, schedule), zero, sp, recompute, kind in itertools.product(
+                named, range(4), (False, True),
                 [kind for kind in software.recompute if kind not in MODULES],
                 kinds if cp > 1 else ("ring",),
             ):  # fmt: skip
-                if Layout(vp=vp, schedule=schedule).schedule != schedule:
-                    continue  # virtual stages give it another name
                 for inner in range(1, cp + 1) if kind == "hierarchical" else [1]:
                     yield Layout(
                         tp=tp, cp=cp, pp=pp, schedule=schedule, dp_shard=shard,
