@@ -216,11 +216,12 @@ def search_families(
         more_rows = more_rows or best.solve(known.is_over) > 0
         size = size * GROWTH if threshold == np.inf else len(table) * MOST_KINDS
     rest, result = min(whole.rest, split.rest, best.rest), known.result
-    if result is not None and rest < np.inf:
+    if result is not None and min(rest, best.open_seconds) < np.inf:
         excluded[BOUND_RULE] += whole.left + split.left
-        result = replace(result, bound_seconds=_least(result.bound_seconds, rest))
-        if best.rest <= threshold and result.status == "optimal":
-            result = replace(result, status="feasible")  # out of time for splits
+        bound = min(_least(result.bound_seconds, rest), best.open_seconds)
+        result = replace(result, bound_seconds=bound)
+        if result.status == "optimal" and (best.rest <= threshold or bound < known.best):
+            result = replace(result, status="feasible")  # out of time for splits, or some are open
     return Answer(problem, legal, result, excluded, best.solved)
 
 

@@ -26,18 +26,28 @@ from planner.cost.traffic import Splits, channel_costs
 from planner.cost.ways import offloads_any
 from planner.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
-from planner.search.placement import SideConstraints
+from planner.search.placement import MAX_BLOCK_ROWS, SideConstraints
 from planner.search.pool import Pool
 from planner.search.problem import LayoutProblem, OtherSplit, RowFormula, splits_of
 from planner.search.protocol import SearchResult
 from planner.search.robust import weights
 from planner.search.room import accepted, in_blocks, searches_splits
 from planner.search.rows import blocks, framework_rows
-from planner.search.stages import CLOSE, Split, best_split, is_searched, least_step
+from planner.search.stages import (
+    CLOSE,
+    Split,
+    best_split,
+    is_searched,
+    least_step,
+    options_of,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 StageLayers = tuple[int, ...]
+
+FIRST_PLACED, MOST_PLACED = 64, 4096
+"""Layouts whose placements are costed at once: at first, doubling, and at most."""
 
 
 class SplitProblem(LayoutProblem):
@@ -89,11 +99,15 @@ class SplitProblem(LayoutProblem):
 
 
 class BestSplits:
-    """Layouts that wait for their best split, and those that have one better than the default."""
+    """Layouts that wait for their best split, and those that have one better than the default.
+
+    They wait twice: by a bound over the cheapest place of each group, many of them then by one over
+    their placements, which is costed for many at once.
+    """
 
     def __init__(self, ctx: CostContext, asked: Search, top_k: int, empty: LayoutTable) -> None:
         self.ctx, self.asked, self.top_k = ctx, asked, top_k
-        self.waiting = Pool(empty, np.zeros(0))
+        self.waiting, self.placed = Pool(empty, np.zeros(0)), Pool(empty, np.zeros(0))
         self.named, self.splits = empty, list[StageLayers]()
         self.solved = 0
         self._unbounded: list[tuple[LayoutTable, NDArray[np.bool_]]] = []
@@ -118,7 +132,16 @@ class BestSplits:
     @property
     def rest(self) -> float:
         """The least bound of those that wait; inf where none does."""
-        return min(self._floor, self.waiting.rest, self._left)
+        return min(self._floor, self._next)
+
+    @property
+    def open_seconds(self) -> float:
+        """What a split that is not told apart from those that were found could take; inf: none."""
+        return self._left
+
+    @property
+    def _next(self) -> float:
+        return min(self.waiting.rest, self.placed.rest)
 
     def _bound(self) -> None:
         """Let those wait by their bounds which fit and can be among the best."""
@@ -159,10 +182,17 @@ class BestSplits:
     def solve(self, expired: Callable[[], bool]) -> int:
         """Find best splits by rising bound, until the next bound lies above the threshold; how many
         were better than the default."""
-        before = len(self.splits)
+        before, size = len(self.splits), FIRST_PLACED
         self._bound()
-        while self.waiting.left and self.waiting.rest <= self.threshold and not expired():
-            self._solve(self.waiting.take(1, inf))
+        while self._next < inf and self._next <= self.threshold and not expired():
+            if self.placed.rest <= self.waiting.rest:
+                self._solve(self.placed.take(1, inf))
+                continue
+            table = self.waiting.take(size, self.threshold)
+            lower = self._lower(table, _placed_bounds(self.ctx, self.asked, table))
+            near = lower <= self.threshold
+            self.placed.add(table.take(near), lower[near])
+            size = min(2 * size, MOST_PLACED)
         return len(self.splits) - before
 
     def _solve(self, one: LayoutTable) -> None:
@@ -192,23 +222,22 @@ def _best_of(
     None where it is no better than the default split or lies above the limit.
     """
     problem = LayoutProblem(ctx, one)
-    rows = _placements(problem, asked)
+    rows = _placements(problem, asked, 0)
     if not len(rows):
         return None, inf
     placed = splits_of(rows)
     if accepted(ctx, asked, one)[0]:
         own = np.min(evaluate(ctx, one, placed).total)
         limit = min(limit, float(own) * (1.0 - CLOSE))
-    lower = OtherSplit(ctx, one).score_rows(np.zeros(len(rows), dtype=np.int64), rows)
-    if lower.min() > limit:
-        return None, inf
-    if least_step(ctx, asked, one, lambda shape: problem.least_costs(0, shape)) > limit:
+    options = options_of(ctx, asked, one)
+    if least_step(ctx, one, options, lambda shape: problem.least_costs(0, shape)) > limit:
         return None, inf
     found, left = None, inf
+    lower = OtherSplit(ctx, one).score_rows(np.zeros(len(rows), dtype=np.int64), rows)
     for row in np.argsort(lower, kind="stable").tolist():
         if lower[row] > limit:
             break
-        better = best_split(ctx, asked, one, _priced(ctx, _row(placed, row)), limit)
+        better = best_split(ctx, one, options, _priced(ctx, _row(placed, row)), limit)
         left = min(left, better.open_seconds)
         if better.split is None:
             continue
@@ -228,10 +257,25 @@ def _row(placed: Splits, row: int) -> Splits:
     return {group: [members[row] for members in tiers] for group, tiers in placed.items()}
 
 
-def _placements(problem: LayoutProblem, asked: Search) -> IntArray:
-    """All placements of the only shape, in a framework's orders where those are asked for."""
+def _placed_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
+    """Bounds of layouts in every split but the default, the least over their placements."""
+    problem, least = OtherSplit(ctx, table), np.full(len(table), inf)
+    waiting, number = list[tuple[int, IntArray]](), 0
+    for shape in range(len(table)):
+        waiting.append((shape, _placements(problem, asked, shape)))
+        number += len(waiting[-1][1])
+        if number >= MAX_BLOCK_ROWS or shape == len(table) - 1:
+            shapes = np.repeat([i for i, _ in waiting], [len(rows) for _, rows in waiting])
+            rows = np.concatenate([rows for _, rows in waiting])
+            np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
+            waiting, number = [], 0
+    return least
+
+
+def _placements(problem: LayoutProblem, asked: Search, shape: int) -> IntArray:
+    """All placements of a shape, in a framework's orders where those are asked for."""
     empty = np.ones((0, problem.degrees.shape[1], len(problem.widths)), dtype=np.int64)
-    rows = np.concatenate([empty, *blocks(problem, 0, SideConstraints())])
+    rows = np.concatenate([empty, *blocks(problem, shape, SideConstraints())])
     if asked.orders == "framework" and len(rows):
-        rows = rows[framework_rows(problem, np.zeros(len(rows), dtype=np.int64), rows) >= 0]
+        rows = rows[framework_rows(problem, np.full(len(rows), shape), rows) >= 0]
     return rows

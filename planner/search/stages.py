@@ -108,52 +108,71 @@ class Best:
 
 
 @dataclass(frozen=True)
+class Options:
+    """What stages may hold, and what of it does not depend on where groups live.
+
+    shape: costs as if all stages waited for each option alone; fits: whether memory holds it; dense
+    and experts: its parameters. Of each stage and count, (S, I, N).
+    """
+
+    stages: Stages
+    shape: ShapeCosts
+    fits: BoolArray
+    dense: FloatArray
+    experts: FloatArray
+
+
+@dataclass(frozen=True)
 class _Costs:
-    """Of each stage and count, (S, I, N): whether memory holds it; work and waiting; what its
-    parameters cost, and both kinds of them; what the host adds, less the slower the stage.
+    """Of each stage and count, (S, I, N): work and waiting, what its parameters cost, and what the
+    host adds, less the slower the stage.
 
     Seconds with the stragglers' share.
     """
 
-    fits: BoolArray
-
     pipeline: FloatArray
     rest: FloatArray
-    dense: FloatArray
-    experts: FloatArray
     host: FloatArray
+
+
+def options_of(ctx: CostContext, search: Search, table: LayoutTable) -> list[Options]:
+    """Of the one layout in a table; one for each way for its leading dense layers to fall."""
+    assert len(table) == 1
+    return [_options(ctx, search, table, stages) for stages in stages_of(ctx, table)]
 
 
 def best_split(
     ctx: CostContext,
-    search: Search,
     table: LayoutTable,
+    options: Sequence[Options],
     costing: Costing,
     within_seconds: float = np.inf,
 ) -> Best:
     """The split of least step of the one layout in a table, that memory and software allow.
 
-    within_seconds: steps above it are of no interest; no split where none fits or is below it.
+    options: `options_of` the layout; within_seconds: steps above it are of no interest; no split
+    where none fits or is below it.
     """
-    assert len(table) == 1
     found, limit, left = None, within_seconds, np.inf
-    for stages in stages_of(ctx, table):
-        costs = _costs(ctx, search, table, stages, costing)
-        for options in _told(ctx, table, costs.fits):
-            better = _best(ctx, table, stages, costs, options, costing, limit)
+    for held in options:
+        costs = _costs(ctx, table, held, costing)
+        for told in _told(ctx, table, held.fits):
+            better = _best(ctx, table, held, costs, told, costing, limit)
             left = min(left, better.open_seconds)
             if better.split is not None:
                 found, limit = better.split, better.split.step_seconds
     return Best(found, left if left < limit * (1.0 - CLOSE) else np.inf)
 
 
-def least_step(ctx: CostContext, search: Search, table: LayoutTable, costing: Costing) -> float:
+def least_step(
+    ctx: CostContext, table: LayoutTable, options: Sequence[Options], costing: Costing
+) -> float:
     """Seconds that no allowed split goes under: the dynamic program's, without branching."""
     least = np.inf
-    for stages in stages_of(ctx, table):
-        costs = _costs(ctx, search, table, stages, costing)
-        for options in _told(ctx, table, costs.fits):
-            least = min(least, _bound(costs, options, ctx.model.num_layers))
+    for held in options:
+        costs = _costs(ctx, table, held, costing)
+        for told in _told(ctx, table, held.fits):
+            least = min(least, _bound(costs, told, ctx.model.num_layers))
     return least
 
 
@@ -220,10 +239,7 @@ def _told(ctx: CostContext, table: LayoutTable, fits: BoolArray) -> Iterator[Boo
 # ---------------------------------------------------------------- what they cost
 
 
-def _costs(
-    ctx: CostContext, search: Search, table: LayoutTable, stages: Stages, costing: Costing
-) -> _Costs:
-    """Each option costed as if all stages waited for it alone."""
+def _options(ctx: CostContext, search: Search, table: LayoutTable, stages: Stages) -> Options:
     shape = stages.allowed.shape
     stage = np.arange(shape[0])[:, None, None]
 
@@ -236,21 +252,29 @@ def _costs(
     holds = ((held, by_kind),)
     sizes = parameters_of(ctx, table, holds)
     dense, experts = sizes.dense[0], np.broadcast_to(sizes.experts, sizes.dense.shape)[0]
-    costs = costs_of(ctx, table, holds, Parameters(dense, experts))
-    time = step_time(ctx, table, costs, costing(costs))
+    fits = np.broadcast_to(_fits(ctx, search, table, holds), dense.shape).reshape(shape)
+    return Options(
+        stages=stages,
+        shape=costs_of(ctx, table, holds, Parameters(dense, experts)),
+        fits=stages.allowed & fits,
+        dense=dense.reshape(shape),
+        experts=experts.reshape(shape),
+    )
+
+
+def _costs(ctx: CostContext, table: LayoutTable, options: Options, costing: Costing) -> _Costs:
+    """Each option costed as if all stages waited for it alone."""
+    time = step_time(ctx, table, options.shape, costing(options.shape))
     rest = time.dp + time.optimizer
     running = time.total - time.straggler
     share = time.total / running
 
     def back(seconds: Numeric) -> FloatArray:
-        return np.broadcast_to(seconds, dense.shape).reshape(shape)
+        return np.broadcast_to(seconds, options.dense.size).reshape(options.dense.shape)
 
     return _Costs(
-        fits=stages.allowed & (back(_fits(ctx, search, table, holds)) > 0),
         pipeline=back(share * (running - rest - time.host)),
         rest=back(share * rest),
-        dense=back(dense),
-        experts=back(experts),
         host=back(share * time.host),
     )
 
@@ -310,7 +334,7 @@ def _levelled(costs: _Costs, options: BoolArray, total: int) -> list[int]:
 def _best(
     ctx: CostContext,
     table: LayoutTable,
-    stages: Stages,
+    held: Options,
     costs: _Costs,
     options: BoolArray,
     costing: Costing,
@@ -330,7 +354,7 @@ def _best(
         if bound >= limit * (1.0 - CLOSE):
             continue
         counts = _levelled(costs, options, total)
-        split = _chunks(ctx, table, stages, counts)
+        split = _chunks(ctx, table, held.stages, counts)
         seconds, alone = _steps(ctx, replace(table, stage_layers=split), costing)
         if alone < seconds * (1.0 - CLOSE):
             left = min(left, bound)  # as many layers a stage in other chunks may take less
@@ -338,7 +362,7 @@ def _best(
             found, limit = Split(split, seconds), seconds
         before = np.cumsum([0, *counts[:-1]]) * (options.shape[1] > 1)
         chosen = (np.arange(len(counts)), before, counts)
-        for size in (costs.dense, costs.experts):
+        for size in (held.dense, held.experts):
             waiting.append(options & (size < size[chosen].max()))
         slower = options & (costs.host < costs.host[chosen].min())
         for stage in np.flatnonzero(slower.any(axis=(1, 2))):

@@ -20,7 +20,7 @@ from planner.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.legality import split_holds
 from planner.search.room import accepted
-from planner.search.stages import Costing, best_split, is_searched, least_step
+from planner.search.stages import Costing, best_split, is_searched, least_step, options_of
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     context,
@@ -136,7 +136,7 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     table, price = table_of(layout), costing(ctx, layout)
     assert is_searched(ctx, table).all()
     every = by_enumeration(ctx, layout)
-    best = best_split(ctx, FITS, table, price)
+    best = best_split(ctx, table, options_of(ctx, FITS, table), price)
     found = best.split
     if not every:
         assert found is None
@@ -151,7 +151,7 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     chosen = replace(layout, stage_layers=found.stage_layers)
     assert split_holds(ctx, chosen) and sum(found.stage_layers) == ctx.model.num_layers
     # bounds: of the dynamic program alone, of the mean stage
-    assert least_step(ctx, FITS, table, price) <= least * (1 + 1e-12)
+    assert least_step(ctx, table, options_of(ctx, FITS, table), price) <= least * (1 + 1e-12)
     shape = balanced_costs(ctx, table)
     bound = step_time(ctx, table, shape, price(shape)).total[0]
     assert bound <= least * (1 + 1e-12)
@@ -162,4 +162,5 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     for floor in (least_bytes, least_peak):
         assert floor(ctx, table)[0] <= min(peaks) * (1 + 1e-12)
     # below what is asked for, or nothing
-    assert best_split(ctx, FITS, table, price, within_seconds=0.999 * least).split is None
+    options = options_of(ctx, FITS, table)
+    assert best_split(ctx, table, options, price, 0.999 * least).split is None
