@@ -84,24 +84,25 @@ def least_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 def least_peak(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Peak bytes that no split goes under, of layouts that fold nothing and keep all on the device.
 
-    A stage's peak is at least c + n·k_s, n its layers of the most frequent kind, and k_s falls with
-    s as fewer micro-batches are in flight: by no less than linearly between the first stage and
-    the last, so the n that all stages hold below a limit are at most
-    (limit − c)·pp·(1/k_first + 1/k_last)/2.
+    A stage's peak is at least c + n·k_s, n its layers of the most frequent kind (where layers run
+    again are counted, beside those), and k_s falls with s as fewer micro-batches are in flight: by
+    no less than linearly between the first stage and the last, so the n that all stages hold below
+    a limit are at most (limit − c)·pp·(1/k_first + 1/k_last)/2.
     """
     pp = np.asarray(layout.pp)
     stage = np.stack([0 * pp, pp - 1])
+    counted = layout.vp * np.asarray(layout.recompute_layers)
     most = max(range(len(ctx.kinds)), key=lambda i: ctx.kinds[i].share)
 
     def peak(layers: float) -> Numeric:
-        number = layers + 0.0 * stage
+        number = layers + counted + 0.0 * stage
         by_kind = tuple(number * (i == most) for i in range(len(ctx.kinds)))
         held = Held(layout, stage, stage < 0, stage < 0, number, 1.0)
         return memory_of(ctx, layout, ((held, by_kind),)).total
 
     nothing = peak(0.0)
     ease = 1.0 / (peak(1.0) - nothing)
-    layers = ctx.kinds[most].share * num_layers(ctx.model)
+    layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted
     return np.min(nothing, axis=0) + layers * 2.0 / (pp * np.sum(ease, axis=0))
 
 

@@ -96,17 +96,6 @@ class Search(Strict):
     # Choose by the upper ends of the error bars of step time and peak memory.
     robust: bool = False
 
-    @model_validator(mode="after")
-    def _counts_are_of_the_default_split(self) -> "Search":
-        if self.stages == "any" and any(self.recompute_layers or ()):
-            raise InputError(
-                "layers run again are counted in the default split alone",
-                key="recompute_layers",
-                value=list(self.recompute_layers or ()),
-                allowed="0, or search.stages default",
-            )
-        return self
-
 
 class Scenario(Strict):
     """A job on a cluster; references are inlined, so a scenario is complete by itself."""

@@ -40,12 +40,14 @@ from planner.search.protocol import (
     Watch,
     unwatched,
 )
+from planner.search.recompute import counts_in_splits, in_every_count
 from planner.search.robust import Scaled, weights
 from planner.search.room import accepted, searches_splits
 from planner.search.rules import can_overlap_exchanges
 from planner.search.splits import BestSplits, SplitProblem
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 BOUND_RULE = "bound"
 """Id under which families and kinds are counted whose bound lies above all that is asked for."""
@@ -166,7 +168,7 @@ def search_families(
     problem = LayoutProblem(ctx, legal)
     if searches_splits(ctx, asked):
         # the best in the default split is found much sooner, and what is worse is left out
-        usual = asked.replace(stages="default", recompute_layers=(0,))
+        usual = asked.replace(stages="default")
         first = search_families(ctx, usual, top_k, known.seconds_left, known.told)
         problem, known.result = first.problem, first.result
         if first.result is not None and first.result.status in ("feasible", "unknown"):
@@ -197,10 +199,10 @@ def search_families(
         near = lower <= threshold
         excluded[BOUND_RULE] += int(np.count_nonzero(~near))
         fit = fit.joined(fitting.take(near))
-        best.add(written, fits, floor)
         if searches_splits(ctx, asked):
-            spared = members(ctx, asked, near_kinds, spared=True)[0]
-            best.add(spared, np.zeros(len(spared), dtype=bool), floor)
+            plain = written.recompute_layers == 0
+            best.add(written.take(plain), fits[plain], floor)
+            best.add(*_only_in_splits(ctx, asked, near_kinds), floor)
         earlier, before = problem, known.result
         problem, known.rest = best.problem(fit), min(whole.rest, split.rest, best.rest)
         result = search_table(problem, asked, top_k, known.seconds_left, known.told)
@@ -223,6 +225,19 @@ def search_families(
         if result.status == "optimal" and (best.rest <= threshold or bound < known.best):
             result = replace(result, status="feasible")  # out of time for splits, or some are open
     return Answer(problem, legal, result, excluded, best.solved)
+
+
+def _only_in_splits(
+    ctx: CostContext, asked: Search, of_kinds: LayoutTable
+) -> tuple[LayoutTable, BoolArray]:
+    """Layouts of a kind that another split than the default one may need: that run again what they
+    need not there, or other counts of layers. Whether they fit there is not asked."""
+    found = members(ctx, asked, of_kinds, spared=True)[0]
+    found = found.take(found.recompute_layers == 0)
+    if counts_in_splits(ctx, asked):
+        whole = asked.replace(recompute=("full",), recompute_layers=(0,))
+        found = found.joined(in_every_count(ctx, asked, members(ctx, whole, of_kinds)[0]))
+    return found, np.zeros(len(found), dtype=bool)
 
 
 def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:

@@ -17,7 +17,7 @@ from planner.layout import RECOMPUTE, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.crossings import overlaps_exchanges, recompute_kinds
 from planner.search.recompute_rules import FULL, layers_alike
-from planner.search.room import accepted, searches_splits
+from planner.search.room import accepted
 from planner.search.rules import can_overlap_exchanges
 from planner.search.schedule_rules import runs
 from planner.stages import chunk_range
@@ -44,18 +44,47 @@ def fits_bare(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[n
 
 
 def chooses_counts(ctx: CostContext, search: Search) -> bool:
-    """Whether the search chooses counts itself: where software can count, the layers are alike and
-    split in the default way, and `search:` names none."""
-    able = ctx.software.recompute_counts and layers_alike(ctx)
+    """Whether the search chooses counts itself: where software can count, the layers are alike, and
+    `search:` names none."""
     free = search.recompute_layers is None and search.objective != "least_memory"
-    return able and free and not searches_splits(ctx, search)
+    return free and _can_count(ctx)
+
+
+def counts_in_splits(ctx: CostContext, search: Search) -> bool:
+    """Whether layouts that run layers again by count are searched in every split: where the search
+    chooses counts, or `search:` names some."""
+    asked = chooses_counts(ctx, search) or any(search.recompute_layers or ())
+    return asked and _can_count(ctx) and FULL in kinds_asked(ctx, search)
+
+
+def _can_count(ctx: CostContext) -> bool:
+    return ctx.software.recompute_counts and layers_alike(ctx)
+
+
+def in_every_count(ctx: CostContext, search: Search, table: LayoutTable) -> LayoutTable:
+    """Layouts that run all layers again, in every count that `search:` leaves and that some split
+    of the layers has; the others and those are left out."""
+    counts = search.recompute_layers
+    full = table.take(_countable(table))
+    most = (ctx.model.num_layers - 1) // (full.pp * full.vp)
+    wanted = range(1, int(most.max(initial=0)) + 1)
+    found = table.take(slice(0))
+    for layers in wanted if counts is None else set(counts) & set(wanted):
+        at = np.flatnonzero(most >= layers)
+        found = found.joined(_counted(full.take(at), np.full(len(at), layers)))
+    return found
+
+
+def _countable(table: LayoutTable) -> Ints:
+    """Positions of the layouts that run all layers again and may count them."""
+    whole = (table.recompute_index == FULL) & (table.recompute_layers == 0)
+    return np.flatnonzero(whole & runs(table, "1f1b", "interleaved") & (table.offload_index < 2))
 
 
 def with_counts(ctx: CostContext, search: Search, table: LayoutTable) -> LayoutTable:
     """A table crossed with recompute kinds, and of each layout that runs all layers again, and does
     not fit with nothing run again, the one with the fewest that fits."""
-    at = np.flatnonzero((table.recompute_index == FULL) & runs(table, "1f1b", "interleaved"))
-    at = at[table.offload_index[at] < 2]
+    at = _countable(table)
     if not len(at):
         return table
     full = table.take(at)

@@ -28,7 +28,8 @@ def layers_alike(ctx: CostContext) -> bool:
     return model.layer_pattern is None and len(ctx.kinds) == 1 and not model.mtp_layers
 
 
-def _within_chunks(ctx: CostContext, x: LayoutLike) -> Numeric:
+def counts_within_chunks(ctx: CostContext, x: LayoutLike) -> Numeric:
+    """Whether a layout's chunks have the layers that each runs again, and one of them more."""
     if not counts_any(x):
         return True
     fewest, most = chunk_range(ctx.model.num_layers, x, ctx.reserved)
@@ -70,7 +71,7 @@ RECOMPUTE_RULES = (
         "those of one: all is recompute_layers=0",
         BLOCK,
         ("recompute_layers", "pp", "vp"),
-        _within_chunks,
+        counts_within_chunks,
     ),
     Rule(
         "recompute-layers-alike",

@@ -30,6 +30,7 @@ from planner.search.placement import MAX_BLOCK_ROWS, SideConstraints
 from planner.search.pool import Pool
 from planner.search.problem import LayoutProblem, OtherSplit, RowFormula, splits_of
 from planner.search.protocol import SearchResult
+from planner.search.recompute_rules import counts_within_chunks
 from planner.search.robust import weights
 from planner.search.room import accepted, in_blocks, searches_splits
 from planner.search.rows import blocks, framework_rows
@@ -226,7 +227,7 @@ def _best_of(
     if not len(rows):
         return None, inf
     placed = splits_of(rows)
-    if accepted(ctx, asked, one)[0]:
+    if np.all(counts_within_chunks(ctx, one)) and accepted(ctx, asked, one)[0]:
         own = np.min(evaluate(ctx, one, placed).total)
         limit = min(limit, float(own) * (1.0 - CLOSE))
     options = options_of(ctx, asked, one)

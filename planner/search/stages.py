@@ -1,8 +1,8 @@
 """The best split of a layout's layers over its stages and virtual stages, exactly.
 
-Layers stay in model order: chunk after chunk, at least one each, prediction layers, head and loss
-on the last, the embedding on the first. What a stage costs depends on the layers of each kind that
-it holds, and a step is
+Layers stay in model order: chunk after chunk, at least one each or as many as each runs again,
+prediction layers, head and loss on the last, the embedding on the first. What a stage costs depends
+on the layers of each kind that it holds, and a step is
 
     max over the stages of (work and waiting) + rest(parameters of the largest) + host(slowest)
 
@@ -183,7 +183,8 @@ def stages_of(ctx: CostContext, table: LayoutTable) -> Iterator[Stages]:
     """The options of the one layout in a table, for each way of the leading dense layers."""
     model, pp, vp = ctx.model, int(table.pp[0]), int(table.vp[0])
     total, leading = model.num_layers, _leading(ctx)
-    if pp * vp > total:
+    least_each = max(1, int(table.recompute_layers[0]))
+    if pp * vp * least_each > total:
         return
     stage, count = np.ogrid[:pp, :1, : total + 1][::2]
     last = stage == pp - 1
@@ -199,7 +200,7 @@ def stages_of(ctx: CostContext, table: LayoutTable) -> Iterator[Stages]:
     for dense in _leads(leading, pp * vp):
         chunks = np.zeros(pp * vp, dtype=np.int64)
         chunks[: len(dense)] = dense
-        fewest, closed = np.maximum(chunks, 1), max(len(dense) - 1, 0)
+        fewest, closed = np.maximum(chunks, least_each), max(len(dense) - 1, 0)
         own, least = (by_stage(n, table)[:, None, None] for n in (chunks, fewest))
         whole = by_stage(np.arange(pp * vp) >= closed, table)[:, None, None] == 0
         by_kind = kinds_among(model, np.maximum(count, least), own, last)

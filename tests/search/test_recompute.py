@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from planner import api
 from planner.cost.context import CostContext
@@ -108,11 +107,10 @@ def test_a_count_wins_where_all_layers_need_not_run_again() -> None:
         {"software": able(recompute_counts=False)},
         {"search": Search(recompute_layers=(0,))},
         {"search": Search(objective="least_memory")},
-        {"search": Search(stages="any"), "software": able(stage_splits="any")},
         {"model": small_model(num_layers=6, moe=experts(num_dense_layers=1)),
          "software": able(dispatchers=("alltoall",))},
     ],
-    ids=["software", "asked", "least memory", "splits", "kinds of layers"],
+    ids=["software", "asked", "least memory", "kinds of layers"],
 )  # fmt: skip
 def test_where_nothing_is_counted(changes: dict[str, Any]) -> None:
     job = counting(2.0, **changes)
@@ -126,11 +124,6 @@ def test_counts_asked_for_are_all_there_are() -> None:
     assert len(table) and (table.recompute_layers == 2).all()
     assert (table.recompute_index == FULL).all()
     assert (table.pp * table.vp <= 3).all() and excluded["recompute-layers-in-chunks"]
-
-
-def test_counts_and_splits_exclude_each_other() -> None:
-    with pytest.raises(ValidationError, match="default split alone"):
-        Search(recompute_layers=(2,), stages="any")
 
 
 def test_nothing_is_added_to_an_empty_table() -> None:

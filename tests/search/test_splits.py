@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from planner import api, bars
 from planner.answers.plan import Plan
 from planner.cost.context import CostContext
-from planner.layout import LayoutTable
+from planner.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.report.pieces import plain_text
 from planner.report.text import plan_report
@@ -29,6 +30,7 @@ from tests.scenarios import (
     small_scenario,
     small_software,
     small_topology,
+    small_training,
 )
 from tests.search.test_stages import compositions
 
@@ -49,6 +51,19 @@ def job(gigabytes: float, search: Search = ANY, **changes: Any) -> Scenario:
     return small_scenario(8, **(usual | changes))
 
 
+def counting(gigabytes: float, **search: Any) -> Scenario:
+    """A job whose memory is what layers keep, under software that runs some of them again."""
+    return job(
+        gigabytes,
+        ANY.replace(pp=(2, 4), **search),
+        model=small_model(num_layers=5),
+        training=small_training(sequence_length=1920, global_batch_size=16),
+        software=small_software(
+            stage_splits="any", recompute=("none", "full"), recompute_counts=True
+        ),
+    )
+
+
 LEADING = small_model(
     num_layers=5, mtp_layers=1,
     moe=experts(expert_ffn_hidden_size=1024, num_dense_layers=2),
@@ -62,6 +77,8 @@ CASES = {
         6.8,
         software=small_software(stage_splits="any", recompute=("none", "full")),
     ),
+    "counts": counting(2.2),
+    "a count that is asked for": counting(2.6, recompute_layers=(2,)),
     "first and last of their own": job(
         60.0, software=small_software(stage_splits="ends"), search=ANY.replace(vp=(1,))
     ),
@@ -70,18 +87,37 @@ CASES = {
 }  # fmt: skip
 
 
+def every_row(ctx: CostContext, scenario: Scenario) -> list[Layout]:
+    """The legal layouts, those that run all layers again in every count that is asked for."""
+    table, _ = layouts(ctx, scenario.search.replace(recompute_layers=(0,)))
+    every = range(ctx.model.num_layers if ctx.software.recompute_counts else 1)
+    asked = scenario.search.recompute_layers or every
+    return [
+        replace(row, recompute_layers=layers)
+        for row in (table.row(i) for i in range(len(table)))
+        for layers in (every if row.recompute == "full" else (0,))
+        if layers in asked
+    ]
+
+
+def counts_within(row: Layout, chunks: Sequence[int]) -> bool:
+    """Whether every chunk has the layers that each runs again, and one more than those."""
+    return not row.recompute_layers or min(chunks) >= row.recompute_layers < max(chunks)
+
+
 def every_split(scenario: Scenario) -> dict[Any, float]:
     """The best step of every layout, over its placements and all its splits that fit."""
     ctx, asked = CostContext.of(scenario), scenario.search
-    table, _ = layouts(ctx, asked)
     ends = ctx.software.stage_splits == "ends"
     found: dict[Any, float] = {}
-    for i in range(len(table)):
-        row = table.row(i)
+    for row in every_row(ctx, scenario):
         splits: list[Any] = [None]
-        if is_searched(ctx, table.take(slice(i, i + 1)))[0]:
+        if is_searched(ctx, LayoutTable.from_layouts([row]))[0]:
             splits += compositions(ctx.model.num_layers, row.pp * row.vp)
         for split in splits:
+            chunks = split or chunk_layers(ctx.model.num_layers, row, ctx.reserved)
+            if not counts_within(row, chunks):
+                continue
             if ends and split is not None and len(set(split[1:-1])) > 1:
                 continue
             one = LayoutTable.from_layouts([replace(row, stage_layers=split)])
@@ -113,6 +149,16 @@ def test_no_layout_is_better_in_any_split(name: str) -> None:
         assert steps[1:] == pytest.approx(every[1 : len(steps)], rel=scenario.search.tie_fraction)
 
 
+def test_a_count_and_a_split_win_together() -> None:
+    job = CASES["counts"]
+    plan = api.plan(job, top_k=1)
+    assert plan.layout is not None and plan.objective_seconds is not None
+    assert plan.layout["recompute_layers"] == 1 and "stage_layers" in plan.layout
+    for alone in ({"stages": "default"}, {"recompute_layers": (0,)}):
+        other = api.plan(job.replace(search=job.search.replace(**alone)), top_k=1)
+        assert (other.objective_seconds or np.inf) > plan.objective_seconds * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_bounds_hold_in_every_split(name: str) -> None:
     scenario = CASES[name]
@@ -131,6 +177,8 @@ def test_bounds_hold_in_every_split(name: str) -> None:
         assert whatever <= default.lower_bounds()[0] * (1 + 1e-12)
         usual = tuple(chunk_layers(ctx.model.num_layers, row, ctx.reserved) or ())
         for split in compositions(ctx.model.num_layers, row.pp * row.vp):
+            if not counts_within(row, split):
+                continue
             named = LayoutTable.from_layouts([replace(row, stage_layers=split)])
             least = best_placement(LayoutProblem(ctx, named), 0)
             assert least is not None
