@@ -43,6 +43,9 @@ ASSIGN = ("tests/search/test_assign.py",)
 FAMILIES = ("tests/search/test_families.py",)
 CERTIFY = ("tests/search/test_certify.py",)
 REASONS = ("tests/search/test_reasons.py::test_a_rule_and_a_restriction_are_named_together",)
+SPLITS = ("tests/search/test_splits.py",)
+STAGES = ("tests/search/test_stages.py",)
+INVENTORY = ("tests/search/test_inventory.py",)
 WHY_NOT = ("tests/advise/test_why_not.py",)
 
 MUTATIONS = (
@@ -173,6 +176,41 @@ MUTATIONS = (
         "nearest values need not be legal", "search/forbidden.py",
         "        if len(table):\n            return True\n    return False",
         "        return True\n    return True", WHY_NOT,
+    ),
+    Mutation(
+        "bound of all splits scaled by 1.01", "search/stages.py",
+        "return found * (1.0 - SLACK)", "return found * 1.01", STAGES,
+    ),
+    Mutation(
+        "splits that memory does not hold", "search/stages.py",
+        "fits=stages.allowed & fits,", "fits=stages.allowed,", STAGES,
+    ),
+    Mutation(
+        "chunks without the layers that each runs again", "search/stages.py",
+        "np.maximum(chunks, least_each)", "np.maximum(chunks, 1)", STAGES,
+    ),
+    Mutation(
+        "bound over placements without the cheapest", "search/splits.py",
+        "np.minimum.at(least, shapes, problem.score_rows(shapes, rows))",
+        "np.fmax.at(least, shapes, problem.score_rows(shapes, rows))", SPLITS,
+    ),
+    Mutation(
+        "the mean stage keeps a layer more", "cost/balanced.py",
+        "layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted",
+        "layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted + pp", STAGES,
+    ),
+    Mutation(
+        "a count that some splits alone have is left out", "search/recompute.py",
+        "at = np.flatnonzero(most >= layers)", "at = np.flatnonzero(most > layers)", SPLITS,
+    ),
+    Mutation(
+        "an inventory's domains without one more in use", "search/inventory.py",
+        "inner[1:] += used + of_size * size", "inner[1:] += of_size * size", INVENTORY,
+    ),
+    Mutation(
+        "an inventory's blocks shared out to the dearest", "search/inventory.py",
+        "chosen = int(np.argmin(before[need - k] + item.cost[k]))",
+        "chosen = int(k[before[need - k] < NEVER][0])", INVENTORY,
     ),
 )  # fmt: skip
 

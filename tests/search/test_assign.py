@@ -103,7 +103,7 @@ def test_side_constraints_may_leave_only_rows_above_the_threshold():
 
 @given(st.integers(0, 10_000), st.integers(1, 5000), st.floats(0.0, 2.0))
 @settings(max_examples=40, deadline=None)
-def test_coefficients_round_down_and_sum_below_2_to_the_31(seed, rows, upper):
+def test_oth_05_coefficients_round_down_and_sum_below_2_to_the_31(seed, rows, upper):
     steps = 1.0 + np.random.default_rng(seed).random(rows)
     kept, units = quantise(steps, upper)
     assert 0 <= units.sum() <= MAX_COEFFICIENT_SUM == 2**31 - 1
@@ -130,7 +130,7 @@ def test_all_rows_forbidden_is_none_and_not_an_error():
     assert choose_row(np.array([1, 2]), outside) is None
 
 
-def test_model_invalid_is_an_error():
+def test_oth_06_model_invalid_is_an_error():
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -139,7 +139,7 @@ def test_model_invalid_is_an_error():
         solve(model)
 
 
-def test_unknown_is_an_error(monkeypatch):
+def test_oth_06_unknown_is_an_error(monkeypatch):
     from ortools.sat.python import cp_model
 
     monkeypatch.setattr(assign_module, "_SOLVER_SECONDS", 0.0)

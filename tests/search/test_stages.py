@@ -19,6 +19,7 @@ from planner.cost.traffic import channel_costs
 from planner.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.legality import split_holds
+from planner.search.recompute_rules import layers_alike
 from planner.search.room import accepted
 from planner.search.stages import Costing, best_split, is_searched, least_step, options_of
 from tests.expert_scenarios import experts
@@ -71,6 +72,8 @@ def by_enumeration(ctx: CostContext, layout: Layout) -> dict[tuple[int, ...], fl
     found = {}
     for split in compositions(ctx.model.num_layers, layout.pp * layout.vp):
         table = table_of(replace(layout, stage_layers=split))
+        if layout.recompute_layers and not min(split) >= layout.recompute_layers < max(split):
+            continue  # of every chunk so many are run again, and of one not all
         if accepted(ctx, FITS, table)[0]:
             found[split] = float(evaluate(ctx, table, splits).total[0])
     return found
@@ -120,6 +123,9 @@ def cases(draw: st.DrawFn) -> tuple[CostContext, Layout]:
     )  # fmt: skip
     if layout.ep > layout.dp_shard:
         layout = replace(layout, ep=1)
+    if layout.schedule in ("1f1b", "interleaved") and layers_alike(ctx) and draw(st.booleans()):
+        counted = draw(st.integers(0, (layers - 1) // (pp * vp)))
+        layout = replace(layout, recompute="full", recompute_layers=counted)
     ctx = sized_for(ctx, layout)
     if draw(st.booleans()):  # somewhere between the least and the most a split needs
         _, peak = worst_stage(ctx, table_of(layout))
@@ -129,7 +135,7 @@ def cases(draw: st.DrawFn) -> tuple[CostContext, Layout]:
     return replace(ctx, accelerator=ctx.accelerator.replace(hbm_bytes=figure(1e13))), layout
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(case=cases())
 def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     ctx, layout = case
@@ -164,3 +170,27 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     # below what is asked for, or nothing
     options = options_of(ctx, FITS, table)
     assert best_split(ctx, table, options, price, 0.999 * least).split is None
+
+
+def test_no_chunk_has_fewer_layers_than_it_runs_again() -> None:
+    """A head as long as some layers leaves its stage one, of which two cannot be run again."""
+    ctx = context(
+        model=model(
+            num_layers=6, hidden_size=256, ffn_hidden_size=512, num_attention_heads=8,
+            num_key_value_heads=4, vocab_size=32000, gated_mlp=True, tied_embeddings=False,
+        ),
+        topology=small_topology((2, 8, 64), accelerator=small_accelerator()),
+        training=small_training(),
+        software=small_software(stage_splits="any"),
+    )  # fmt: skip
+    layout = Layout(pp=2, num_microbatches=8, recompute="full")
+    ctx = sized_for(ctx, layout)
+    splits = {}
+    for counted in (0, 2):
+        one = replace(layout, recompute_layers=counted)
+        table = table_of(one)
+        best = best_split(ctx, table, options_of(ctx, FITS, table), costing(ctx, one))
+        assert best.split is not None
+        splits[counted] = best.split.stage_layers
+        assert splits[counted] in by_enumeration(ctx, one)
+    assert splits == {0: (5, 1), 2: (4, 2)}
