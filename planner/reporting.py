@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from planner.answers.outlook import WhatIf
 from planner.answers.plan import Plan
 from planner.errors import InputError, PlannerError
 from planner.problem.scenario import scenario_from_document
@@ -44,10 +45,11 @@ def is_sweep(path: str | Path) -> bool:
     return (Path(path) / FILE).is_file()
 
 
-def report(subject: Plan | SweepResult, name: str = "") -> Report:
+def report(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
     """The page of a plan or of a sweep (`name` is in its heading), with its pictures.
 
-    Without matplotlib the page has none and says why.
+    Of a `WhatIf` the page of its plan, and what other machines would buy. Without matplotlib the
+    page has no pictures and says why.
 
     Raises:
         PlannerError: Jinja2 is not installed.
@@ -57,7 +59,7 @@ def report(subject: Plan | SweepResult, name: str = "") -> Report:
     from planner.report.page.plan_page import plan_page
     from planner.report.page.render import require_jinja2
     from planner.report.page.sweep_page import sweep_page
-    from planner.report.pictures import plan_pictures, sweep_pictures
+    from planner.report.pictures import outlook_pictures, plan_pictures, sweep_pictures
 
     require_jinja2()
     try:
@@ -65,9 +67,13 @@ def report(subject: Plan | SweepResult, name: str = "") -> Report:
         missing: list[str] = []
     except PlannerError as error:
         missing = [f"No pictures: {error}."]
-    if isinstance(subject, Plan):
-        pictures = [] if missing else plan_pictures(subject, _played(subject))
-        return Report(plan_page(subject, pictures, missing), tuple(pictures))
+    if isinstance(subject, Plan | WhatIf):
+        outlook = subject if isinstance(subject, WhatIf) else None
+        plan = subject.plan if isinstance(subject, WhatIf) else subject
+        pictures = [] if missing else plan_pictures(plan, _played(plan))
+        if outlook is not None and not missing:
+            pictures += outlook_pictures(outlook)
+        return Report(plan_page(plan, pictures, missing, outlook), tuple(pictures))
     pictures = [] if missing else sweep_pictures(subject.rows, subject.axes)
     page = sweep_page(subject.rows, subject.axes, name, pictures, missing)
     return Report(page, tuple(pictures))

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from planner.answers.plan import Plan
 from planner.cli import main
+from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, MadeSweep, made_rows
 
 
@@ -55,6 +56,38 @@ def test_a_plan_file_is_the_folder(folder: Path, tmp_path: Path) -> None:
     for number, path in enumerate((folder, folder / "plan.json")):
         assert run("report", path, "--out", tmp_path / f"{number}.html").exit_code == 0
     assert (tmp_path / "0.html").read_bytes() == (tmp_path / "1.html").read_bytes()
+
+
+def test_what_if_is_asked_about_the_plan(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner import api
+
+    asked = []
+
+    def made(scenario: Any, say: Any = None) -> Any:
+        asked.append(scenario)
+        return made_outlook(api.read_plan(folder))
+
+    monkeypatch.setattr(api, "what_if", made)
+    out = tmp_path / "plan.html"
+    result = run("report", folder, "--out", out, "--what-if", "--pictures", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert [scenario.num_accelerators for scenario in asked] == [8]
+    assert "What it would buy" in out.read_text("utf-8")
+    assert {"upgrades", "scaling"} <= {path.stem for path in tmp_path.glob("*.png")}
+
+
+def test_what_if_needs_the_plan_of_a_search(swept: Path, folder: Path, tmp_path: Path) -> None:
+    layout = "tp=2,mbs=1"
+    made = run("evaluate", "llama3-8b-h100x8", "--layout", layout, "--out", tmp_path / "one")
+    assert made.exit_code == 0, made.output
+    for subject in (swept, tmp_path / "one"):
+        result = run("report", subject, "--out", tmp_path / "p.html", "--what-if")
+        assert result.exit_code == 2
+        assert "--what-if: other machines are asked about for the plan that a search found" in (
+            " ".join(result.output.split())
+        )
 
 
 def test_a_sweep(swept: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -91,11 +90,9 @@ def explain(
 def _what_if(problem: Any, as_json: bool) -> int:
     from planner import api
     from planner.cli.output import show
+    from planner.cli.progress import saying
     from planner.report.what_if import what_if_report
 
-    def say(text: str) -> None:
-        click.echo(f"planning: {text}", err=True)
-
-    found = api.what_if(problem, say=say if sys.stderr.isatty() else None)
+    found = api.what_if(problem, say=saying())
     show(found.to_document(), what_if_report(found), as_json)
     return DONE if found.plan.layout is not None else NO_LAYOUT

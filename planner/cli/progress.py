@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,13 @@ def told(progress: Progress) -> str:
         return f"{text}; none fits yet"
     gap = percent(progress.gap_fraction, 2)
     return f"{text}; best {seconds(progress.best_seconds, 4)}, gap {gap}"
+
+
+def saying() -> Callable[[str], None] | None:
+    """Who is told what is planned next, where many plans are made; nobody off a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda text: click.echo(f"planning: {text}", err=True)
 
 
 class Follower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ KINDS = ("png", "svg", "pdf")
               metavar="KIND", help="What the saved pictures are: png, svg or pdf.")  # fmt: skip
 @click.option("--point", type=click.IntRange(min=0), metavar="N",
               help="Of a sweep's folder, the whole plan of this point.")  # fmt: skip
-def report(path: str, out: str, pictures: str | None, kind: str, point: int | None) -> None:
+@click.option("--what-if", "what_if", is_flag=True,
+              help="Also what other machines, precisions and counts would buy, each planned anew.",
+              )  # fmt: skip
+def report(
+    path: str, out: str, pictures: str | None, kind: str, point: int | None, what_if: bool
+) -> None:
     """Write one web page that needs no network, with pictures and sortable tables.
 
     DIR is the folder of a plan or of a sweep.
@@ -36,7 +42,10 @@ def report(path: str, out: str, pictures: str | None, kind: str, point: int | No
             "the page is HTML", path=out, key="--out", value=out,
             allowed="a file name that ends in .html",
         )  # fmt: skip
-    page = api.report(_subject(path, point), Path(path).resolve().name)
+    subject = _subject(path, point)
+    if what_if:
+        subject = _outlook(subject, path)
+    page = api.report(subject, Path(path).resolve().name)
     write(str(file.parent), {file.name: page.html})
     if pictures is None:
         return
@@ -49,6 +58,22 @@ def report(path: str, out: str, pictures: str | None, kind: str, point: int | No
         saved = Path(pictures) / f"{picture.name}.{kind}"
         drawing.save(drawing.page_of(picture.axes), saved)
         click.echo(f"wrote {saved}", err=True)
+
+
+def _outlook(subject: Any, path: str) -> Any:
+    """What would become of a plan."""
+    from planner import api
+    from planner.answers.plan import Plan
+    from planner.cli.progress import saying
+    from planner.errors import InputError
+
+    if not isinstance(subject, Plan) or subject.search is None:
+        raise InputError(
+            "other machines are asked about for the plan that a search found", path=path,
+            key="--what-if", allowed="what `planner plan --out` wrote, or a point of a sweep by "
+            "--point",
+        )  # fmt: skip
+    return replace(api.what_if(api.scenario_of(subject), say=saying()), plan=subject)
 
 
 def _subject(path: str, point: int | None) -> Any:

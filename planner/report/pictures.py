@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.answers.outlook import WhatIf
 from planner.answers.plan import Plan
 from planner.report.bars_plot import plot_memory, plot_time
 from planner.report.curves_plot import plot_pareto, plot_scaling
@@ -13,6 +14,8 @@ from planner.report.placement_plot import plot_placement
 from planner.report.sweep_rows import COUNT, Row, done, values_of, varying, with_figure
 from planner.report.timeline_plot import plot_timeline
 from planner.report.tornado_plot import base_of, changes_from, plot_tornado
+from planner.report.upgrades_plot import plot_upgrades
+from planner.report.what_if import scaling_rows
 from planner.timeline import Timeline
 
 PARETO_LEAST = 3
@@ -52,6 +55,23 @@ def plan_pictures(plan: Plan, timeline: Timeline | None = None) -> list[Picture]
                     plot_memory(plan))
         )  # fmt: skip
     return found
+
+
+def outlook_pictures(found: WhatIf) -> list[Picture]:
+    """What changes of the machine would buy, and how far the job scales."""
+    pictures = []
+    if found.plan.layout is not None and found.upgrades:
+        pictures.append(
+            Picture("upgrades", "What each change of machine or job saves, planned anew: by the "
+                    "layout as it is, and more by another.", plot_upgrades(found))
+        )  # fmt: skip
+    rows = [] if found.scaling is None else done(scaling_rows(found.scaling))
+    if len(rows) > 1:
+        pictures.append(
+            Picture("scaling", "What an accelerator does against how many there are, the batch as "
+                    "it is; level is perfect scaling.", plot_scaling(rows, [COUNT]))
+        )  # fmt: skip
+    return pictures
 
 
 def sweep_pictures(rows: Sequence[Row], axes: Sequence[str]) -> list[Picture]:

@@ -12,11 +12,15 @@ from planner.answers.outlook import BreakEven, ScalePoint, Scaling, Upgrade, Wha
 from planner.report.layouts import layout_label
 from planner.report.numbers import percent, seconds, signed_seconds, words
 from planner.report.pieces import FAIR, GOOD, STRONG, Phrases, note, printable, section, table
+from planner.report.sweep_rows import COUNT
 from planner.report.text import plan_report
 
 ABSENT = "–"
 NOTHING = 0.0005
 """Gains below this share of the step are called nothing."""
+
+UPGRADES = "What it would buy"
+SCALING = "More or fewer accelerators, the batch as it is"
 
 TOLD_TERMS = 2
 TOLD_CHANGES = 5
@@ -34,9 +38,12 @@ def what_if_report(found: WhatIf) -> RenderableType:
         f"{seconds(plan.objective_seconds, 4)} a step at best",
         STRONG,
     )
+    return Group(head, note(layout_label(plan.layout)), *what_if_sections(found))
+
+
+def what_if_sections(found: WhatIf) -> list[RenderableType]:
+    """Upgrades, the break-even and the scaling curve, and what they rest on."""
     parts = [
-        head,
-        note(layout_label(plan.layout)),
         _upgrades(found),
         None if found.break_even is None else _break_even(found.break_even),
         None if found.scaling is None else _scaling(found.scaling),
@@ -46,7 +53,7 @@ def what_if_report(found: WhatIf) -> RenderableType:
             f"({seconds(found.cpu_seconds)} of CPU)"
         ),
     ]
-    return Group(*(part for part in parts if part is not None))
+    return [part for part in parts if part is not None]
 
 
 # ---------------------------------------------------------------- upgrades
@@ -55,7 +62,7 @@ def what_if_report(found: WhatIf) -> RenderableType:
 def _upgrades(found: WhatIf) -> RenderableType:
     rows = [_row(upgrade, found.plan.objective_seconds or 0.0) for upgrade in found.upgrades]
     columns = [("change", "w"), ("step", "r"), ("saves", "r"), ("what it buys", "w")]
-    return section("What it would buy", table(columns, rows))
+    return section(UPGRADES, table(columns, rows))
 
 
 def _row(upgrade: Upgrade, base: float) -> tuple[RenderableType | str, ...]:
@@ -170,11 +177,25 @@ def _scaling(scaling: Scaling) -> RenderableType:
             "or none fits."
         )
     return section(
-        "More or fewer accelerators, the batch as it is",
+        SCALING,
         table(columns, rows),
         Text(text),
         note("efficiency: per accelerator, of the smallest count's; marginal: of added ones"),
     )
+
+
+def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
+    """The points as rows of a sweep, for its picture."""
+    return [
+        {
+            COUNT: point.num_accelerators,
+            "status": "infeasible" if point.tokens_per_second is None else "optimal",
+            "layout": _label(point.layout),
+            "tokens_per_second_per_accelerator": (point.tokens_per_second or 0.0)
+            / point.num_accelerators,
+        }
+        for point in scaling.points
+    ]
 
 
 def _scale_row(point: ScalePoint) -> tuple[str, ...]:

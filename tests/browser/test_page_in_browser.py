@@ -11,13 +11,14 @@ import pytest
 from planner import api
 from planner.reporting import report
 from tests.browser.chromium import chromium, requests, view
+from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, HOSTILE, MadeSweep, hostile_plan, hostile_sweep, made_rows
 
 pytestmark = pytest.mark.browser
 
 CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf-8")
 
-NAMES = ("plan", "hostile-plan", "sweep", "hostile-sweep")
+NAMES = ("plan", "hostile-plan", "outlook", "sweep", "hostile-sweep")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written = {
         "plan": report(plan),
         "hostile-plan": report(hostile_plan(plan)),
+        "outlook": report(made_outlook(plan)),
         "sweep": report(MadeSweep(AXES, made_rows()), "made"),
         "hostile-sweep": report(hostile_sweep(), HOSTILE[1]),
     }

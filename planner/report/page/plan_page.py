@@ -7,16 +7,18 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from planner.answers.outlook import WhatIf
 from planner.answers.plan import Plan
 from planner.report.page.markup import clean, markup_of
 from planner.report.page.render import Part, Picture, render
 from planner.report.pieces import Section, plain_text, section, table
 from planner.report.text import plan_report
+from planner.report.what_if import SCALING, UPGRADES, what_if_sections
 from planner.units import format_quantity
 
 UNDER = {
     "placement": "Where each group lives", "time": "Time of a step", "timeline": "Time of a step",
-    "memory": "Memory of",
+    "memory": "Memory of", "upgrades": UPGRADES, "scaling": SCALING,
 }  # fmt: skip
 """Picture → how the title of the report's first section that it stands under begins."""
 
@@ -24,8 +26,13 @@ SOON = "Warnings"
 """Section that comes before all others."""
 
 
-def plan_page(plan: Plan, pictures: Sequence[Picture] = (), notes: Sequence[str] = ()) -> str:
-    """The page's text.
+def plan_page(
+    plan: Plan,
+    pictures: Sequence[Picture] = (),
+    notes: Sequence[str] = (),
+    outlook: WhatIf | None = None,
+) -> str:
+    """The page's text; outlook: what other machines would buy, which follows what the plan is.
 
     Raises:
         PlannerError: Jinja2 is not installed.
@@ -33,6 +40,7 @@ def plan_page(plan: Plan, pictures: Sequence[Picture] = (), notes: Sequence[str]
     whole = plan_report(plan)
     assert isinstance(whole, Group)
     head, *found = whole.renderables
+    found += what_if_sections(outlook) if outlook is not None else []
     heading, *lead = plain_text(head, 400).splitlines()
     titles = [part.title if isinstance(part, Section) else "" for part in found]
     under: dict[int, list[Picture]] = {}
