@@ -142,6 +142,10 @@ def _bar(plan: Plan, low: float | None, high: float | None, form: Callable[[floa
     return f" ({percent(plan.bar_coverage, 0)}: {first} to {last})"
 
 
+COUNTED = "counting no masked half of attention and nothing run again"
+"""Of the FLOPs of MFU: `planner.cost.flops`; other programs count others."""
+
+
 def _mfu(plan: Plan) -> RenderableType | None:
     if plan.mfu is None:
         return None
@@ -152,6 +156,7 @@ def _mfu(plan: Plan) -> RenderableType | None:
         text.append(f" of {peak:,.5g} TFLOP/s dense {precision}", "not bold")
         if plan.mfu_bf16 is not None and precision != "BF16":
             text.append(f", {percent(plan.mfu_bf16)} of dense BF16", "not bold")
+    text.append(f", {COUNTED}", "not bold")
     if plan.hfu is not None:
         text.append(f"; HFU {percent(plan.hfu)}, of what kernels execute", "not bold")
     return text

@@ -54,6 +54,12 @@ def test_answer_has_layout_step_rates_and_denominator():
     assert "fits: 68.9 of 85.5 GB, 16.6 GB free" in text
 
 
+def test_oth_04_the_flops_that_mfu_counts_are_said():
+    lines = rendered(fabricated_plan(), 140).splitlines()
+    (line,) = [line for line in lines if line.startswith("MFU")]
+    assert "counting no masked half of attention and nothing run again; HFU" in line
+
+
 def test_bf16_mfu_stands_beside_that_of_a_lower_precision():
     plan = replace(
         fabricated_plan(),
