@@ -105,14 +105,21 @@ def ring(members: int) -> float:
 
 def plain_step(ctx: CostContext, layout: Layout, placement: Placement) -> float:
     """The scalar step of one row."""
-    return float(evaluate(ctx, layout, plain_splits(placement)).total)
+    return plain_steps(ctx, layout, [placement])[0]
+
+
+def plain_steps(ctx: CostContext, layout: Layout, placements: Sequence[Placement]) -> list[float]:
+    """The scalar step of each placement; what hangs on the layout alone is costed once."""
+    shape = shape_costs(ctx, layout)
+    every = (channel_costs(ctx, shape.traffic, plain_splits(row)) for row in placements)
+    return [float(step_time(ctx, layout, shape, costs).total) for costs in every]
 
 
 def plain_least_step(ctx: CostContext, layout: Layout) -> float:
     """Least step of a layout over every fill and placement, inf where there is none."""
     grid = EXPERT_GRID if ctx.model.moe else DENSE_GRID
     rows = all_placements(layout.degrees(grid), ctx.topology.widths)
-    return min((plain_step(ctx, layout, row) for row in rows), default=float("inf"))
+    return min(plain_steps(ctx, layout, rows), default=float("inf"))
 
 
 def step_of_costs(
