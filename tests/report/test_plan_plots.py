@@ -18,13 +18,14 @@ from planner.report.drawing import page_of, save
 from planner.report.pictures import plan_pictures
 from planner.report.placement_plot import panels, plot_placement, split_order
 from tests.report.test_sweep_plots import outside, overlapping, texts
+from tests.scenarios import shipped_plan
 
 SCENARIOS = ("llama3-8b-h100x8", "llama3-70b-h100x1024", "llama3-405b-h100x16384")
 
 
 @pytest.fixture(scope="module")
 def plans() -> dict[str, Plan]:
-    return {name: api.plan(api.load_scenario(name)) for name in SCENARIOS}
+    return {name: shipped_plan(name) for name in SCENARIOS}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
