@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -45,6 +46,7 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
+@cache
 def _fields(model_cls: type[BaseModel]) -> dict[str, Any]:
     """Return the annotation, marks included, of every YAML key of a class."""
     return {
@@ -63,9 +65,8 @@ def inner(annotation: Any, key: str | int) -> Any:
     """Return the annotation of the part under a key, or None where there is none."""
     bare = _bare(annotation)
     if _is_model(bare):
-        by_key = _fields(bare)
-        by_name = {name: field.alias or name for name, field in bare.model_fields.items()}
-        return by_key.get(by_name.get(str(key), str(key)))
+        field = bare.model_fields.get(str(key))
+        return _fields(bare).get(field.alias if field and field.alias else str(key))
     if get_origin(bare) is tuple:
         return get_args(bare)[0]
     if get_origin(bare) is dict:

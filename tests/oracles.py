@@ -105,36 +105,48 @@ def ring(members: int) -> float:
 
 def plain_step(ctx: CostContext, layout: Layout, placement: Placement) -> float:
     """The scalar step of one row."""
-    return float(evaluate(ctx, layout, plain_splits(placement)).total)
+    return plain_steps(ctx, layout, [placement])[0]
+
+
+def plain_steps(ctx: CostContext, layout: Layout, placements: Sequence[Placement]) -> list[float]:
+    """The scalar step of each placement; what hangs on the layout alone is costed once."""
+    shape = shape_costs(ctx, layout)
+    every = (channel_costs(ctx, shape.traffic, plain_splits(row)) for row in placements)
+    return [float(step_time(ctx, layout, shape, costs).total) for costs in every]
 
 
 def plain_least_step(ctx: CostContext, layout: Layout) -> float:
     """Least step of a layout over every fill and placement, inf where there is none."""
     grid = EXPERT_GRID if ctx.model.moe else DENSE_GRID
     rows = all_placements(layout.degrees(grid), ctx.topology.widths)
-    return min((plain_step(ctx, layout, row) for row in rows), default=float("inf"))
+    return min(plain_steps(ctx, layout, rows), default=float("inf"))
 
 
 def step_of_costs(
     ctx: CostContext, layout: Layout, splits: Any
-) -> tuple[Callable[[Any], float], list[float]]:
-    """The scalar step as a function of one flat vector of all costs, and that vector."""
-    shape = shape_costs(ctx, layout)
-    costs = channel_costs(ctx, shape.traffic, splits)
+) -> tuple[Callable[[Any], Any], list[float]]:
+    """The step as a function of flat vectors (..., C) of all costs, and the vector of the splits.
+
+    Many vectors are one table, of the same layout in every row.
+    """
+    costs = channel_costs(ctx, shape_costs(ctx, layout).traffic, splits)
     names, width = list(costs), 2 + len(ctx.topology.widths)
     flat = [
         float(part)
         for c in costs.values()
         for part in (c.latency_seconds, c.switch_seconds, *c.busy_seconds)
     ]
+    one = LayoutTable.from_layouts([layout])
 
-    def step(vector: Any) -> float:
-        rows = np.asarray(vector).reshape(len(names), width).tolist()
+    def step(vectors: Any) -> Any:
+        parts = np.asarray(vectors, dtype=np.float64).reshape(-1, len(names), width)
+        table = one.take(np.zeros(len(parts), dtype=np.intp))
         given = {
-            name: GroupCost(row[0], tuple(row[2:]), row[1])
-            for name, row in zip(names, rows, strict=True)
+            name: GroupCost(rows[0], tuple(rows[2:]), rows[1])
+            for name, rows in zip(names, np.moveaxis(parts, 0, -1), strict=True)
         }
-        return float(step_time(ctx, layout, shape, given).total)
+        total = step_time(ctx, table, shape_costs(ctx, table), given).total
+        return np.reshape(total, np.shape(vectors)[:-1])
 
     return step, flat
 

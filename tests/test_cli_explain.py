@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from planner import api
 from planner.cli import main
+from tests.scenarios import shipped_plan
 
 SMALL = "llama3-8b-h100x8"
 FITS = "tp=2,mbs=1,recompute=full"
@@ -38,7 +38,7 @@ def test_the_best_plan_is_explained() -> None:
     result = run(SMALL)
     assert result.exit_code == 0, result.stderr
     assert "What the step waits for" in result.stdout and "\x1b" not in result.stdout
-    best = api.plan(api.load_scenario(SMALL))
+    best = shipped_plan(SMALL)
     assert document(SMALL)["plan"]["layout"] == json.loads(json.dumps(best.layout))
 
 

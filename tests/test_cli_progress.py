@@ -107,6 +107,8 @@ COMMANDS = (
         "search.tp=[1,2]",
         "--set",
         "search.pp=[1,4]",
+        "--set",
+        "search.mbs=1",
     ),
     ("plan", SMALL, "--json", "--set", "search.tp=3"),
     ("explain", SMALL, "--why-not", "tp=3,pp=2", "--json"),

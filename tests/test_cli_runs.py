@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from planner import api, bars
 from planner.cli import main
+from planner.evidence.error_bars import calibrate_errors
+from planner.evidence.published import read_runs
 from planner.files import data_root, load
 from planner.problem.software import Software
 
@@ -46,7 +49,10 @@ def test_leave_one_out(old_runs: Path) -> None:
     assert document["time"] != plain["time"]
 
 
-def test_calibrated_profile_is_used_by_a_scenario(old_runs: Path, tmp_path: Path) -> None:
+def test_calibrated_profile_is_used_by_a_scenario(
+    old_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "calibrate_runs", cache(api.calibrate_runs))  # JSON and text: one fit
     out = tmp_path / "mine.yaml"
     found = run("calibrate", "runs", old_runs, "--out", out, "--json")
     assert found.exit_code == 0, found.stderr
@@ -85,12 +91,21 @@ def test_bad_input_is_exit_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_calibrate_errors_writes_the_bars(tmp_path: Path) -> None:
+def test_calibrate_errors_writes_the_bars(
+    old_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few rows in the place of all, whose bars tests/evidence/test_error_bars.py has."""
+    assert (data_root() / api.PUBLISHED_RUNS).is_file()
+    monkeypatch.setattr(api, "PUBLISHED_RUNS", str(old_runs))
+    monkeypatch.setattr(api, "calibrate_errors", cache(api.calibrate_errors))  # JSON and text
     out = tmp_path / "errors.yaml"
     found = run("calibrate", "errors", "--out", out, "--json")
     assert found.exit_code == 0, found.stderr
-    assert out.read_text("utf-8") == (data_root() / bars.SHIPPED).read_text("utf-8")
+    expected = calibrate_errors(read_runs(old_runs))
+    assert out.read_text("utf-8") == expected.to_yaml()
+    assert expected.to_yaml() != (data_root() / bars.SHIPPED).read_text("utf-8")
     document = json.loads(found.stdout)
+    assert document == json.loads(json.dumps(expected.to_document()))
     assert set(document) == {"coverage", "step_seconds", "peak_bytes", "inside"}
     assert "model-parallel" in run("calibrate", "errors", "--out", out).stdout
 

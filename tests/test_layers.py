@@ -5,6 +5,7 @@ Read off the sources with `ast`; nothing is imported.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,13 @@ def sources() -> dict[str, ast.Module]:
 SOURCES = sources()
 
 
-def imports(tree: ast.AST, *, top_level: bool = False) -> Iterator[str]:
+@cache
+def imports(tree: ast.AST, *, top_level: bool = False) -> tuple[str, ...]:
+    """The same, read once."""
+    return tuple(_imports(tree, top_level))
+
+
+def _imports(tree: ast.AST, top_level: bool) -> Iterator[str]:
     """Absolute names of imported modules; from-imports as `module.name` too, relative as '.'.
 
     top_level: only what runs when the module is imported (not in functions, not for type checkers).
@@ -172,7 +179,7 @@ def imports(tree: ast.AST, *, top_level: bool = False) -> Iterator[str]:
             or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
         ):
             continue
-        yield from imports(child, top_level=top_level)
+        yield from _imports(child, top_level)
 
 
 def ours(tree: ast.AST, *, top_level: bool = False) -> set[str]:

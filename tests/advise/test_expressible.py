@@ -80,7 +80,9 @@ def test_a_plan_that_is_expressible_is_not_solved_again(titan):
 
 
 def test_experts_with_pipelines_inside_data_parallelism_are_moved():
-    scenario = planner.load_scenario("mixtral-8x7b-h100x64")
+    scenario = planner.load_scenario(
+        "mixtral-8x7b-h100x64", {"search": "{tp: [1, 2], mbs: 1, vp: [1, 2], etp: 1}"}
+    )
     given = planner.evaluate(scenario, "tp=2,pp=4,ep=4,etp=1,mbs=1")
     order = [("tp.ep", 2), ("pp", 4), ("dp_shard.ep", 2), ("dp_shard", 4)]
     moved = replace(given, rank_order=tuple(order))

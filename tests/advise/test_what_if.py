@@ -85,7 +85,7 @@ def test_an_inventory_has_no_more_nodes_than_it_lists() -> None:
     """Three nodes of 8: nothing wider, no twice as many, and no count above what they hold."""
     base = small_scenario(
         16, topology=wide(), inventory=nodes_in_leaves([[8, 8], [8]]),
-        search=Search(tp=(2,), pp=(1,), cp=(1,)),
+        search=Search(tp=(2,), pp=(1,), cp=(1,), vp=(1,), mbs=(1,)),
     )  # fmt: skip
     found = what_if(base)
     by_id = upgrades(found)
@@ -194,16 +194,17 @@ def test_both_sides_of_the_break_even(batch: int) -> None:
     base = quick(training=small_training(global_batch_size=batch))
     found = fsdp_break_even(base)
     now = found.now
+    ratio_at = cache(lambda rate: fsdp_ratio(base, rate, now))
     assert now == base.topology.tiers[1].bytes_per_second
     assert found.verdict in ("at", "always", "never")
     if found.lower is not None:
-        assert fsdp_ratio(base, found.lower, now) > 1.0 + MATCH_FRACTION
+        assert ratio_at(found.lower) > 1.0 + MATCH_FRACTION
     if found.upper is not None:
-        assert fsdp_ratio(base, found.upper, now) <= (1.0 + MATCH_FRACTION) * (1 + 1e-9)
+        assert ratio_at(found.upper) <= (1.0 + MATCH_FRACTION) * (1 + 1e-9)
     if found.lower is not None and found.upper is not None:
         assert 1.0 < found.upper / found.lower <= 1.0 + WIDTH_FRACTION
     for trial in found.trials:
-        ratio = fsdp_ratio(base, trial.bytes_per_second, now)
+        ratio = ratio_at(trial.bytes_per_second)
         assert trial.matches == (ratio <= (1.0 + MATCH_FRACTION) * (1 + 1e-9))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import isclose
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.advise.why_not import why_not
+from planner.answers.plan import Plan
 from planner.answers.why_not import WhyNot
 from planner.cost.context import CostContext
 from planner.errors import InputError
@@ -58,28 +60,35 @@ SCENARIOS = {
     "restricted": dense(search=Search(tp=(1, 2), vp=(1,), mbs=(1,), tie_fraction=0.0)),
     "experts": sparse(search=Search(mbs=(1,), vp=(1,), tie_fraction=0.0)),
 }
-BEST = {name: api.plan(scenario, 1) for name, scenario in SCENARIOS.items()}
-LEAST: dict[Any, dict[Layout, float]] = {}
+
+
+@cache
+def best_of(name: str) -> Plan:
+    return api.plan(SCENARIOS[name], 1)
+
+
+@cache
+def least_step(name: str, row: Layout) -> float:
+    return plain_least_step(CostContext.of(SCENARIOS[name]), row)
+
+
+@cache
+def fitting(name: str, stages: tuple[int, ...] | None) -> list[Layout]:
+    """Layouts that fit; of those that differ in a ZeRO stage that shards nothing, the least."""
+    scenario = SCENARIOS[name]
+    free = Search(mbs=(1, 2), vp=scenario.search.vp, zero_stage=stages, tie_fraction=0.0)
+    return fitting_layouts(CostContext.of(scenario), scenario.replace(search=free))
 
 
 def least_steps(name: str, values: dict[str, Any]) -> dict[Layout, float]:
     """Every layout with the values that fits and keeps `search:` in other keys, in its best
     placement, by the scalar step."""
     scenario = SCENARIOS[name]
-    stages = (
-        (values["zero_stage"],) if "zero_stage" in values else None
-    )  # of copies the least stays
-    free = Search(mbs=(1, 2), vp=scenario.search.vp, zero_stage=stages, tie_fraction=0.0)
-    if (name, stages) not in LEAST:
-        ctx = CostContext.of(scenario)
-        LEAST[name, stages] = {
-            row: plain_least_step(ctx, row)
-            for row in fitting_layouts(ctx, scenario.replace(search=free))
-        }
+    stages = (values["zero_stage"],) if "zero_stage" in values else None
     others = [key for key in ("tp", "cp", "pp", "mbs", "vp") if key not in values]
     return {
-        row: step
-        for row, step in LEAST[name, stages].items()
+        row: least_step(name, row)
+        for row in fitting(name, stages)
         if all(getattr(row, key) == value for key, value in values.items())
         and all(
             getattr(row, k) in (getattr(scenario.search, k) or (getattr(row, k),)) for k in others
@@ -102,7 +111,7 @@ KEYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_verdict_is_that_of_enumeration(name: str) -> None:
-    scenario, best = SCENARIOS[name], BEST[name]
+    scenario, best = SCENARIOS[name], best_of(name)
 
     @settings(
         max_examples=10 if name != "experts" else 6, deadline=None, derandomize=True, database=None,

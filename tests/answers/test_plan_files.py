@@ -8,11 +8,12 @@ import pytest
 
 from planner import api
 from planner.errors import ExportError, InputError
+from tests.scenarios import shipped_plan
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    plan = api.plan(api.load_scenario("llama3-8b-h100x8"))
+    plan = shipped_plan("llama3-8b-h100x8")
     found: dict[str, Any] = json.loads(json.dumps(plan.to_document()))
     return found
 
@@ -152,7 +153,7 @@ def test_a_layout_that_does_not_fit_is_not_exported() -> None:
     "name", ["llama3-8b-h100x8", "llama3-8b-torchtitan-h100x64", "mixtral-8x7b-h100x64"]
 )
 def test_an_exported_plan_file_loads_back_to_the_same_score(name: str, tmp_path: Path) -> None:
-    plan = api.plan(api.load_scenario(name), top_k=1)
+    plan = shipped_plan(name)
     (text,) = api.export_plan(plan, "json").values()
     (tmp_path / "plan.json").write_text(text)
     loaded = api.read_plan(tmp_path)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from planner import api
 from planner.reporting import report
 from tests.browser.chromium import chromium, requests, view
 from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, HOSTILE, MadeSweep, hostile_plan, hostile_sweep, made_rows
+from tests.scenarios import shipped_plan
 
 pytestmark = pytest.mark.browser
 
@@ -29,7 +29,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    plan = api.plan(api.load_scenario("llama3-70b-h100x1024"))
+    plan = shipped_plan("llama3-70b-h100x1024")
     written = {
         "plan": report(plan),
         "hostile-plan": report(hostile_plan(plan)),

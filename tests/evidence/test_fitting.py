@@ -1,6 +1,6 @@
 """Fits of software coefficients: known ones found again from runs made with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -40,15 +40,23 @@ JOBS: tuple[dict[str, Any], ...] = tuple(
 )  # fmt: skip
 
 
+FEW = JOBS[::3]
+"""Of each kind of parallelism one: enough where it is not about the values that are found."""
+
+
 @pytest.fixture
 def made(make_run: MakeRun) -> Callable[..., list[Prediction]]:
     """Rows measured as the model says with given coefficients, times 1 + error."""
 
     def make(
-        truth: dict[str, float], error: float = 0.0, source: str = "a/b x", **changes: Any
+        truth: dict[str, float],
+        error: float = 0.0,
+        source: str = "a/b x",
+        jobs: Sequence[dict[str, Any]] = JOBS,
+        **changes: Any,
     ) -> list[Prediction]:
         rows = []
-        for number, job in enumerate(JOBS):
+        for number, job in enumerate(jobs):
             settings = {"id": f"{source} {number}", "source": source, **job, **changes}
             found = predict(job_of(make_run(**settings)))
             software = found.job.scenario.software
@@ -94,7 +102,8 @@ def test_what_no_row_depends_on_is_kept(made: Callable[..., list[Prediction]]) -
 
 
 def test_few_rows_stay_nearer_to_the_prior(made: Callable[..., list[Prediction]]) -> None:
-    rows, prior = made(TRUTH), own_values(made(TRUTH)[0].job.scenario.software)
+    rows = made(TRUTH, jobs=FEW)
+    prior = own_values(rows[0].job.scenario.software)
     many, one = (fit_profile(part).coefficients for part in (rows, rows[:1]))
     far = [abs(c["step_overhead_seconds"] - prior["step_overhead_seconds"]) for c in (one, many)]
     assert 0 < far[0] < far[1]
@@ -137,20 +146,20 @@ def test_every_coefficient_of_time_is_in_the_table() -> None:
 def test_calibrate_runs_fits_each_profile_it_touches(
     made: Callable[..., list[Prediction]],
 ) -> None:
-    runs = runs_of(made(TRUTH))
+    runs = runs_of(made(TRUTH, jobs=FEW))
     titan = {"framework": "torchtitan", "zero_stage": 3, "overlap": None}
-    runs += runs_of(made(TRUTH, source="t/t", pp=1, tp=1, dp=16, n_gpus=16, gbs=64,
+    runs += runs_of(made(TRUTH, source="t/t", jobs=FEW, pp=1, tp=1, dp=16, n_gpus=16, gbs=64,
                          grad_accum=4, **titan))  # fmt: skip
     found = calibrate_runs(runs, half="all")
     assert sorted(found.profiles) == ["megatron-core", "torchtitan"]
     document = found.to_document()["profiles"]["megatron-core"]
     assert document["after"]["mape_fraction"] < document["before"]["mape_fraction"]
-    assert document["sources"] == {"a/b": len(JOBS)}
+    assert document["sources"] == {"a/b": len(FEW)}
 
 
 def test_profiles_of_few_rows_keep_their_numbers(made: Callable[..., list[Prediction]]) -> None:
-    rows = runs_of(made(TRUTH)) + [
-        run.replace(framework="InternEvo") for run in runs_of(made({}))[:2]
+    rows = runs_of(made(TRUTH, jobs=FEW)) + [
+        run.replace(framework="InternEvo") for run in runs_of(made({}, jobs=FEW[:2]))
     ]
     found = calibrate_runs(rows, half="all")
     assert found.too_few == {"deepspeed": 2}

@@ -28,6 +28,7 @@ from tests.made_sweep import (
     made_rows,
 )
 from tests.report.fabricated import infeasible_plan
+from tests.scenarios import shipped_plan
 
 VOID = {"meta", "link", "img", "br", "rect", "input"}
 
@@ -65,7 +66,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return api.plan(api.load_scenario("llama3-70b-h100x1024"))
+    return shipped_plan("llama3-70b-h100x1024")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The table of legal layouts against a product of all choices filtered in plain Python."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import pytest
@@ -37,35 +37,50 @@ MODULES = ("mla_up_proj", "act", "act_norm", "moe")
 
 
 def product_of_choices(scenario: Scenario) -> Iterator[Layout]:
-    """Every combination of the choices, legal or not."""
+    """Every combination of the choices that the scenario's restrictions allow, legal or not."""
     n, batch = scenario.num_accelerators, scenario.training.global_batch_size
-    software = scenario.software
-    kinds = scenario.search.cp_kind or software.cp_kinds
+    software, search = scenario.software, scenario.search
+
+    def wanted(name: str, values: Iterable[Any]) -> list[Any]:
+        allowed = getattr(search, name)
+        return [value for value in values if allowed is None or value in allowed]
+
     named = [
         (vp, schedule)
-        for vp in range(1, scenario.model.num_layers + 2)
-        for schedule in dict.fromkeys(("1f1b", "interleaved", *software.schedules))
+        for vp in wanted("vp", range(1, scenario.model.num_layers + 2))
+        for schedule in wanted(
+            "schedule", dict.fromkeys(("1f1b", "interleaved", *software.schedules))
+        )
         if Layout(vp=vp, schedule=schedule).schedule == schedule  # others get another name
     ]
-    for tp, cp, pp, shard in itertools.product(oracles.divisors(n), repeat=4):
+    plain = [kind for kind in software.recompute if kind not in MODULES]
+    rest = [wanted("zero_stage", range(4)), wanted("sp", (False, True)), wanted("recompute", plain)]
+    kinds = wanted("cp_kind", search.cp_kind or software.cp_kinds)
+    overlap = "+".join(o for o in software.overlap if o != "ep") or "none"
+    degrees = oracles.divisors(n)
+    for tp, cp, pp, shard in itertools.product(
+        wanted("tp", degrees),
+        wanted("cp", degrees),
+        wanted("pp", degrees),
+        wanted("dp_shard", degrees),
+    ):
         if n % (tp * cp * pp * shard):
             continue
         replicate = n // (tp * cp * pp * shard)
-        for mbs in oracles.divisors(batch):
+        if not wanted("dp_replicate", [replicate]) or not wanted("dp", [shard * replicate]):
+            continue
+        for mbs in wanted("mbs", oracles.divisors(batch)):
             if batch % (mbs * shard * replicate):
                 continue
             for (vp, schedule), zero, sp, recompute, kind in itertools.product(
-                named, range(4), (False, True),
-                [kind for kind in software.recompute if kind not in MODULES],
-                kinds if cp > 1 else ("ring",),
-            ):  # fmt: skip
+                named, *rest, kinds if cp > 1 else wanted("cp_kind", ["ring"])
+            ):
                 for inner in range(1, cp + 1) if kind == "hierarchical" else [1]:
                     yield Layout(
                         tp=tp, cp=cp, pp=pp, schedule=schedule, dp_shard=shard,
                         dp_replicate=replicate, vp=vp, mbs=mbs,
                         num_microbatches=batch // (mbs * shard * replicate), zero_stage=zero, sp=sp,
-                        recompute=recompute, cp_kind=kind, cp_a2a=inner,
-                        overlap="+".join(o for o in software.overlap if o != "ep") or "none",
+                        recompute=recompute, cp_kind=kind, cp_a2a=inner, overlap=overlap,
                     )  # fmt: skip
 
 
@@ -73,6 +88,33 @@ def legal(scenario: Scenario, x: Layout) -> bool:
     """The rules of a framework in plain Python."""
     model, software, s = scenario.model, scenario.software, scenario.training.sequence_length
     heads, kv, layers = model.num_attention_heads, model.num_key_value_heads, model.num_layers
+    able = (
+        x.zero_stage in software.zero_stages
+        and (x.vp == 1 or x.pp > 1)
+        and x.pp * x.vp <= layers + 2 * (software.empty_end_chunks and x.vp > 2)
+        and (x.pp > 1 or x.schedule == "1f1b")
+        and (x.schedule in software.schedules or (x.pp == 1 and x.schedule == "1f1b"))
+        and heads % x.tp == 0
+        and model.ffn_hidden_size % x.tp == 0
+        and (not x.sp or (x.tp > 1 and s % (x.tp * x.cp) == 0))
+        and {"always": x.sp == (x.tp > 1), "never": not x.sp, "optional": True}[
+            software.sequence_parallel
+        ]
+        and (x.cp == 1 or s % (2 * x.cp) == 0)
+        and (x.cp_kind != "a2a" or x.cp == 1 or kv % (x.tp * x.cp) == 0)
+        and (
+            x.cp_kind != "hierarchical"
+            or (1 < x.cp_a2a < x.cp and x.cp % x.cp_a2a == 0 and kv % (x.tp * x.cp_a2a) == 0)
+        )
+        and x.vp == {"zb-v": 2, "dualpipev": 2, "dualpipe": 1}.get(x.schedule, x.vp)
+        and (x.schedule != "dualpipe" or x.pp % 2 == x.num_microbatches % 2 == 0)
+        and (not x.schedule.startswith("dualpipe") or x.num_microbatches >= 2 * x.pp)
+        and (x.schedule != "zb-v" or x.num_microbatches >= 2 * x.pp - 1)
+        # with ZeRO-0 nothing is sharded: the whole data-parallel group is one
+        and (x.dp_replicate == 1 or (x.zero_stage > 0 and software.shard_groups == "any"))
+    )
+    if not able:
+        return False
     named = {
         "kv-heads-replicate": kv % x.tp == 0 or x.tp % kv == 0,
         "tp-divides-kv-heads": kv % x.tp == 0,
@@ -85,41 +127,7 @@ def legal(scenario: Scenario, x: Layout) -> bool:
         "data-parallel-only": x.tp == x.cp == x.pp == 1,
         "no-context-parallelism": x.cp == 1,
     }
-    wanted_sp = {"always": x.sp == (x.tp > 1), "never": not x.sp, "optional": True}
-    return all(
-        [
-            heads % x.tp == 0,
-            model.ffn_hidden_size % x.tp == 0,
-            not x.sp or (x.tp > 1 and s % (x.tp * x.cp) == 0),
-            x.cp == 1 or s % (2 * x.cp) == 0,
-            x.cp_kind != "a2a" or x.cp == 1 or kv % (x.tp * x.cp) == 0,
-            x.cp_kind != "hierarchical"
-            or (1 < x.cp_a2a < x.cp and x.cp % x.cp_a2a == 0 and kv % (x.tp * x.cp_a2a) == 0),
-            x.pp * x.vp <= layers + 2 * (software.empty_end_chunks and x.vp > 2),
-            x.vp == 1 or x.pp > 1,
-            x.schedule in software.schedules or (x.pp == 1 and x.schedule == "1f1b"),
-            x.pp > 1 or x.schedule == "1f1b",
-            x.vp == {"zb-v": 2, "dualpipev": 2, "dualpipe": 1}.get(x.schedule, x.vp),
-            x.schedule != "dualpipe" or x.pp % 2 == x.num_microbatches % 2 == 0,
-            not x.schedule.startswith("dualpipe") or x.num_microbatches >= 2 * x.pp,
-            x.schedule != "zb-v" or x.num_microbatches >= 2 * x.pp - 1,
-            x.zero_stage in software.zero_stages,
-            # with ZeRO-0 nothing is sharded: the whole data-parallel group is one
-            x.dp_replicate == 1 or (x.zero_stage > 0 and software.shard_groups == "any"),
-            wanted_sp[software.sequence_parallel],
-            *(named[rule] for rule in software.rules),
-        ]
-    )
-
-
-def wanted(search: Search, x: Layout) -> bool:
-    """Whether the scenario's restrictions allow a layout."""
-    for name in ("tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage",
-                 "recompute", "sp", "schedule", "cp_kind"):  # fmt: skip
-        allowed = getattr(search, name)
-        if allowed is not None and getattr(x, name) not in allowed:
-            return False
-    return True
+    return all(named[rule] for rule in software.rules)
 
 
 def canonical(scenario: Scenario, x: Layout) -> bool:
@@ -132,9 +140,7 @@ def canonical(scenario: Scenario, x: Layout) -> bool:
 
 def brute_force(scenario: Scenario) -> set[Layout]:
     return {
-        x
-        for x in product_of_choices(scenario)
-        if legal(scenario, x) and wanted(scenario.search, x) and canonical(scenario, x)
+        x for x in product_of_choices(scenario) if legal(scenario, x) and canonical(scenario, x)
     }
 
 

@@ -42,7 +42,7 @@ from tests.scenarios import (
 from tests.search.checks import TOP_K, check_bounds, check_plan, fitting_layouts
 from tests.search.monotone import first_decrease
 
-MAX_ROWS = 450  # rows of an instance; the scalar step takes half a millisecond
+MAX_ROWS = 300  # rows of an instance; the scalar step takes half a millisecond
 
 CLUSTERS = {
     # widths inner to outer, accelerators
@@ -190,7 +190,8 @@ def examine(scenario: Scenario, seen: Counter[str]) -> None:
     one = len(scenario.software.cp_kinds) == 1
     assert plan.search is not None
     assert plan.search.shapes == len(rows) if one else plan.search.shapes <= len(rows)
-    ordered = api.plan(scenario.replace(search=scenario.search.replace(orders="framework")))
+    in_order = scenario.replace(search=scenario.search.replace(orders="framework"))
+    ordered = api.plan(in_order, top_k=1)
     assert plan.objective_seconds is not None
     gain = (ordered.objective_seconds or float("inf")) / plan.objective_seconds
     assert gain >= 1 - 1e-9
@@ -204,7 +205,7 @@ def examine(scenario: Scenario, seen: Counter[str]) -> None:
 
 def examine_many(clusters: tuple[Any, ...], seen: Counter[str]) -> None:
     @settings(
-        max_examples=13, deadline=None, derandomize=True, database=None,
+        max_examples=12, deadline=None, derandomize=True, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(random_scenarios(clusters))

@@ -21,13 +21,13 @@ SEEDS = st.integers(0, 10_000)
 
 
 def flat_step(problem, shape):
-    """The step of a shape as a function of one flat vector: latency, then busy, per group."""
+    """The step of a shape as a function of flat vectors: latency, then busy, per group."""
     names, tiers = list(shape.groups), len(problem.widths)
 
     def step(costs):
-        table = np.asarray(costs).reshape(len(names), 1 + tiers)
-        latency = {name: table[k, 0] for k, name in enumerate(names)}
-        busy = {name: table[k, 1:] for k, name in enumerate(names)}
+        table = np.reshape(costs, (*np.shape(costs)[:-1], len(names), 1 + tiers))
+        latency = {name: table[..., k, 0] for k, name in enumerate(names)}
+        busy = {name: table[..., k, 1:] for k, name in enumerate(names)}
         return problem.step(shape, latency, busy)
 
     return step, len(names) * (1 + tiers)
@@ -52,7 +52,7 @@ def test_a_step_that_pays_back_traffic_is_caught(kind):
 
 def test_an_overlap_that_hides_more_than_there_is_is_caught():
     def step(costs):  # hides budget even where nothing is left to hide
-        return 1.0 + costs[0] - min(costs[0], costs[1])
+        return 1.0 + costs[..., 0] - np.minimum(costs[..., 0], costs[..., 1])
 
     assert first_decrease(step, [0.5, 0.1]).startswith("component 1")
 
