@@ -77,7 +77,7 @@ def _speeds(shape: Topology, host: Host) -> list[str]:
         return []
     rates = [a.bits_per_second or 0.0 for a in host.adapters]
     each = sum(rates) / host.accelerators / 8
-    paper = float(network.fabric.bytes_per_second)
+    paper = float(network.link_bytes_per_second)
     if abs(each / paper - 1) < 0.01:
         return []
     return [

@@ -157,6 +157,26 @@ def test_reports_that_do_not_fit_the_topology_are_said() -> None:
     assert any("12 links an accelerator, dgx-h100 has 18" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("rate", "said"), [(25, False), (100, True)])
+def test_adapters_are_held_against_the_tiers_own_bandwidth(
+    tmp_path: Path, rate: int, said: bool
+) -> None:
+    """Two of 200 Gbit/s for two accelerators; leaves shared 2:1 slow no adapter."""
+    own = ", ".join(
+        f"{key}: {{value: {value}, source: order, status: assumed}}"
+        for key, value in (("bandwidth", f"{rate} GB/s"), ("oversubscription", 2))
+    )
+    leaf = f"  - {{name: leaf, width: 4, fabric: infiniband-ndr, {own}}}\n"
+    [like] = files(
+        tmp_path, like="name: own\ndescription: d\nsource: s\naccelerator: h100-sxm-80gb\n"
+        f"tiers:\n  - {{name: nvlink, width: 8, fabric: nvlink4}}\n{leaf}",
+    )  # fmt: skip
+    found = import_topology([DATA / "nccl_dump_odd_speeds.xml"], like=str(like))
+    notes = [note for note in found.notes if "GB/s an accelerator" in note]
+    assert len(notes) == said
+    assert all(f"25 GB/s an accelerator, own has {rate}" in note for note in notes)
+
+
 def test_from_files_to_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(
