@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import files
-from planner.ingest.cluster import SCALE_UP, Host, Reading, listed
+from planner.ingest.cluster import SCALE_UP, Host, listed
 from planner.problem.topology import Tier, Topology
 
 LINKS = {
@@ -36,9 +36,7 @@ class Level:
     domains: Mapping[str, str]
 
 
-def topology_notes(
-    shape: Topology | None, host: Host | None, readings: Sequence[Reading]
-) -> list[str]:
+def topology_notes(shape: Topology | None, host: Host | None) -> list[str]:
     """What a node shows of its links and adapters, and where it does not fit the topology."""
     if host is None:
         return []

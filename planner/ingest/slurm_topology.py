@@ -221,7 +221,7 @@ def _tree(
                     path=path, line=switch.line, value=child, allowed="one switch above another",
                 )  # fmt: skip
             parents[child] = switch
-    heights = _heights(switches, by_name, path)
+    heights = _heights(switches, path)
     said = []
     for switch in switches:
         if switch.nodes and switch.name == UNPLACED:
@@ -239,9 +239,7 @@ def _tree(
     return said
 
 
-def _heights(
-    switches: Sequence[Switch], by_name: Mapping[str, Switch], path: str
-) -> dict[str, int]:
+def _heights(switches: Sequence[Switch], path: str) -> dict[str, int]:
     """Levels above the leaves, children before parents; a circle is refused."""
     heights: dict[str, int] = {}
     waiting = list(switches)

@@ -188,7 +188,7 @@ def _each_point(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
 
     points = Markup("").join(
         Markup('<details id="point-{}"><summary>{}</summary>{}</details>').format(
-            row.get("point"), clean(_line(row, axes)), markup_of(_point(row, axes))
+            row.get("point"), clean(_line(row, axes)), markup_of(_point(row))
         )
         for row in rows
     )
@@ -200,7 +200,7 @@ def _line(row: Row, axes: Sequence[str]) -> str:
     return f"Point {row.get('point')}, {_at(row, axes)}: {got}"
 
 
-def _point(row: Row, axes: Sequence[str]) -> RenderableType:
+def _point(row: Row) -> RenderableType:
     """What the plan is and where its time goes, in one table of facts."""
     step, memory = row.get("step_seconds"), row.get("memory_verdict")
     shown: list[tuple[str, RenderableType | str | None]] = [
