@@ -104,7 +104,9 @@ def _words(line: str, path: str, number: int) -> dict[str, str]:
                 nearest=nearest_of(name, _KEYS.values()),
             )  # fmt: skip
         if key in found:
-            raise InputError("the key is given twice", path=path, line=number, key=key)
+            raise InputError(
+                "the key is given twice", path=path, line=number, key=key, allowed="each key once"
+            )
         found[key] = value
     return found
 
