@@ -189,7 +189,7 @@ BAD = {
     "unknown value": ("--tensor-model-parallel-size $(nproc) --bf16", "command substitution"),
     "no value": ("--bf16 --tensor-model-parallel-size", "has no value"),
     "bare variable": ("torchrun p.py --micro-batch-size $MBS --bf16", "MBS is not set"),
-    "json": ('{"train_batch_size": 1,', "is not JSON"),
+    "json": ('{"train_batch_size": 1,', "not readable as JSON"),
     "toml": ("[training]\nlocal_batch_size = = 1\n", "not readable as TOML"),
     "yaml": ("distributed_type: FSDP\n bad: [\n", "not readable as YAML"),
     "other yaml": ("kind: Pod\nspec: 3\n", "nothing in it is known"),

@@ -48,6 +48,22 @@ def test_topology_yaml_overrides_topology_conf(tmp_path: Path) -> None:
         assert any("overrides" in note for note in found.notes)
 
 
+def test_trees_are_as_deep_as_they_are(tmp_path: Path) -> None:
+    """A chain of 25 switches above two nodes."""
+    chain = "".join(f"SwitchName=s{k + 1} Switches=s{k}\n" for k in range(24))
+    found = import_topology(files(tmp_path, conf=f"SwitchName=s0 Nodes=n[1-2]\n{chain}"))
+    assert found.inventory is not None
+    assert found.inventory.tiers == (
+        "leaf", "spine", "core", *(f"tier-{k}" for k in range(3, 25)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["tier-03", "tier-1", "3", "row"])
+def test_a_level_of_another_name_is_refused(tmp_path: Path, level: str) -> None:
+    with pytest.raises(InputError, match=f"'{level}' is no level; allowed: nvlink, leaf, spine"):
+        import_topology(files(tmp_path, map=f'{{"n1": {{"{level}": "a"}}}}'))
+
+
 def test_names_of_two_sources_differ_and_groups_agree(tmp_path: Path) -> None:
     """A label calls s1 rack-a: one domain; n5, that only labels know, is placed with it."""
     found = import_topology(
