@@ -16,7 +16,7 @@ from planner.report.layouts import layout_label
 from planner.sweep import read_sweep, run_sweep
 from planner.sweep import run as running
 from planner.sweep.rows import without_timing
-from planner.sweep.store import FILE, Store, locked
+from planner.sweep.store import FILE, Store, _row, locked
 from planner.sweep.workers import WorkerDied
 from tests.sweep.conftest import AXES
 
@@ -219,6 +219,21 @@ def test_a_running_sweep_can_be_read(write, threads, out) -> None:
     seen = []
     run_sweep(write(AXES), out, tell=lambda p: seen.append((p.done, len(read_sweep(out).rows))))
     assert seen and all(done == read for done, read in seen)
+
+
+def test_a_sweep_is_read_as_of_one_moment(write, threads, out, monkeypatch) -> None:
+    """Another sweep begins in the folder between what the first rows and the count are read."""
+    run_sweep(write(AXES), out)
+    other = Store(out)
+
+    def meanwhile(*parts):
+        other._db.execute("DELETE FROM points")
+        return _row(*parts)
+
+    monkeypatch.setattr("planner.sweep.store._row", meanwhile)
+    found = read_sweep(out)
+    other.close()
+    assert len(found.rows) == found.num_points == 6
 
 
 def test_rows_are_the_same_in_another_folder(write, threads, out, tmp_path) -> None:
