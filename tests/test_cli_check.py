@@ -102,3 +102,5 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe--bf16")
     done = run(path, *GIVEN)
     assert done.exit_code == 2 and "is not UTF-8" in done.stderr
+    given = CliRunner().invoke(main, ["check", "-", *GIVEN], input=b"--bf16\n-\xff")
+    assert given.exit_code == 2 and "-:2:2: cannot be read: the byte 0xff" in given.stderr
