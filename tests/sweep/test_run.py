@@ -249,6 +249,6 @@ def test_bad_arguments(write, threads, out) -> None:
 
 
 def test_progress_says_how_long() -> None:
-    half = running.Progress(10, 6, 2, 8.0, running.Counter())
+    half = running.Progress(10, 6, 2, 8.0)
     assert (half.points_per_second, half.seconds_left) == (0.5, 8.0)
-    assert running.Progress(10, 2, 2, 0.0, running.Counter()).seconds_left is None
+    assert running.Progress(10, 2, 2, 0.0).seconds_left is None
