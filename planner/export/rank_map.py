@@ -142,7 +142,10 @@ def _named_hosts(job: Job, runs: Sequence[tuple[str, int]]) -> Hosts:
     names, counts = [name for name, _ in runs], sorted({count for _, count in runs})
     bad = next((name for name in names if not NODE_NAME.fullmatch(name)), None)
     if bad is not None:
-        raise ExportError(f"the node name {one_line(bad)!r} is no host name")
+        raise ExportError(
+            f"the node name {one_line(bad)!r} is no host name; allowed: letters, digits and ._- "
+            "behind a letter or digit"
+        )
     if len(counts) > 1 or len(set(names)) < len(names):
         raise ExportError(
             f"nodes hold {' or '.join(map(str, counts))} ranks in a row: a launcher wants alike "
