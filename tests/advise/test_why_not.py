@@ -261,7 +261,10 @@ def test_overlap_and_splits_of_stages_are_completed_too() -> None:
     scenario = small_scenario(8, search=Search(mbs=(1,), tie_fraction=0.0))
     ctx = CostContext.of(scenario)
     best = api.plan(scenario, 1)
-    for values in ({"overlap": "none"}, {"stage_layers": (1, 3)}, {"overlap": "dp", "pp": 2}):
+    for values in (
+        {"overlap": "none"}, {"stage_layers": (1, 3)}, {"overlap": "dp", "pp": 2},
+        {"pp": 2, "stage_layers": (1, 1, 1, 1)},
+    ):  # fmt: skip
         answer = why_not(scenario, values, best)
         assert answer.verdict == "slower" and answer.other is not None
         assert answer.other.layout is not None
@@ -275,6 +278,16 @@ def test_overlap_and_splits_of_stages_are_completed_too() -> None:
         least = min(plain_least_step(ctx, row) for row in kept)
         assert answer.other.step_seconds is not None
         assert isclose(answer.other.step_seconds, least, rel_tol=1e-9)
+
+
+def test_a_chunk_at_an_end_may_be_empty() -> None:
+    """Where the software lets it; of six chunks in all, which only one number a rank makes."""
+    scenario = small_scenario(8, software=small_software(empty_end_chunks=True))
+    answer = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 1, 1, 1, 0)})
+    assert answer.verdict == "slower" and answer.other is not None
+    assert answer.other.layout is not None and answer.other.layout["vp"] == 3
+    refused = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 0, 2, 0, 1)})  # a rank without
+    assert refused.verdict == "illegal"
 
 
 def fields(layout: Layout) -> dict[str, Any]:
