@@ -25,11 +25,10 @@ from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.search import relax
 from planner.search.enumerate import SEARCH_RULE
-from planner.search.families import Answer, search_table
 from planner.search.forbidden import completions, forbidding, nearest, rules_of_keys
 from planner.search.given import given_values, judged_layout, parse_layout
+from planner.search.leanest import best_of
 from planner.search.model_rules import rules_for
-from planner.search.problem import LayoutProblem
 from planner.search.protocol import Watch, unwatched
 from planner.search.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
 from planner.search.room import accepted
@@ -107,17 +106,10 @@ def _completed(
     if not unsearched(ctx.software, values):
         found = plan(narrowed, 1, watch=watch, reasons=False)
         return found if found.layout is not None else None
-    best: Plan | None = None
     started = time.perf_counter(), time.process_time()
-    for table in completions(ctx, scenario.search, values, prune=True):
-        problem = LayoutProblem(ctx, table.take(accepted(ctx, asked, table)))
-        result = search_table(problem, asked, 1, None, watch)
-        if result is None or result.best is None:
-            continue
-        found = planned(ctx, narrowed, Answer.of(problem, table, result), started)
-        if best is None or (found.step_seconds or 0.0) < (best.step_seconds or 0.0):
-            best = found
-    return best
+    tables = completions(ctx, scenario.search, values, prune=True)
+    answer = best_of(ctx, asked, tables, watch)
+    return None if answer is None else planned(ctx, narrowed, answer, started)
 
 
 def _compared(scenario: Scenario, best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
