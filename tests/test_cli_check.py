@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.advise import check as checking
 from planner.cli import main
 
 FOLDER = Path(__file__).parent / "data" / "launch"
@@ -18,9 +17,7 @@ RUNS = ["--micro-batch-size", "1", "--global-batch-size", "128", "--bf16", "--se
 GIVEN = ("llama3-8b-h100x8", "--set", "training.global_batch_size=128")
 
 
-@pytest.fixture(autouse=True)
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
+pytestmark = pytest.mark.usefixtures("no_search")
 
 
 def run(*args, text=None):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.advise import check as checking
 from planner.errors import InputError, UnknownNameError
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
@@ -89,11 +88,6 @@ SCRIPTS = {
 
 def read(name):
     return (FOLDER / name).read_text("utf-8")
-
-
-@pytest.fixture
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
