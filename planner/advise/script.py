@@ -70,7 +70,7 @@ def judged(launch: Launch, scenario: Scenario) -> Judged:
                                              scenario.model.name))  # fmt: skip
         base = base.replace(model=load(str(found.model_name), "model", Model))
     for part, keys in changes.items():
-        base = _changed(launch, found, base, part, keys, contradictions, broken)
+        base = _changed(found, base, part, keys, contradictions, broken)
     orders = {found.order: to.orders[found.order]}
     own = base.software
     if {own.name, own.family} & set(to.software):  # the very framework that the target is
@@ -149,7 +149,7 @@ def _widened(software: Software, to: Target, found: Understood) -> Software:
 
 
 def _changed(
-    launch: Launch, found: Understood, base: Scenario, part: str, values: Mapping[str, Any],
+    found: Understood, base: Scenario, part: str, values: Mapping[str, Any],
     contradictions: list[Contradiction], broken: list[IllegalLayoutError],
 ) -> Scenario:  # fmt: skip
     """The scenario with what the script says otherwise; what cannot be is a broken rule."""
