@@ -76,6 +76,7 @@ from planner.problem.scenario import (
 )
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
+from planner.ranks import order_degrees
 from planner.reporting import Report, report
 from planner.search.given import given_layout
 from planner.search.protocol import Progress, Watch, unwatched
@@ -136,9 +137,7 @@ def _verify(found: Plan, path: str) -> None:
                 value=value,
                 allowed="the value without quotes",
             )
-    degrees: dict[str, int] = {}
-    for atom, factor in found.rank_order or ():
-        degrees[atom] = degrees.get(atom, 1) * factor
+    degrees = order_degrees(found.rank_order or ())
     # experts cut the axes, but where the two grids do not nest ranks follow the dense one
     grids = (DENSE_GRID, EXPERT_GRID) if scenario.model.moe else (DENSE_GRID,)
     numbered = [dict(zip(grid.atoms, layout.degrees(grid), strict=True)) for grid in grids]

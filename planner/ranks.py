@@ -22,6 +22,14 @@ Order = Sequence[tuple[str, int]]
 """(atom, factor) pairs, innermost first; factors of an atom multiply to its degree."""
 
 
+def order_degrees(order: Order) -> dict[str, int]:
+    """Each atom's degree: what its factors multiply to."""
+    degrees: dict[str, int] = {}
+    for atom, factor in order:
+        degrees[atom] = degrees.get(atom, 1) * factor
+    return degrees
+
+
 def atom_coordinates(order: Order) -> dict[str, NDArray[np.int64]]:
     """Each rank's coordinate in every atom, arrays of length n = product of the factors."""
     num_ranks = int(np.prod([factor for _, factor in order], dtype=np.int64))

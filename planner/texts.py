@@ -9,7 +9,7 @@ import json
 import math
 import stat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from planner.errors import InputError
 
@@ -36,32 +36,50 @@ def file_text(
         InputError: it cannot be read, is no file, too long, or no text in UTF-8.
     """
     name = str(path) if shown is None else shown
-
-    def refuse(reason: str, **more: Any) -> NoReturn:
-        raise InputError(reason, path=name, **{"allowed": allowed, **more}) from None
-
     try:
         mode = Path(path).stat().st_mode
         if stat.S_ISDIR(mode):
-            refuse("cannot be read: Is a directory")
+            _refuse(name, allowed, "cannot be read: Is a directory")
         if not stat.S_ISREG(mode) and not pipes:
-            refuse("cannot be read: is a pipe or device, not a file")
+            _refuse(name, allowed, "cannot be read: is a pipe or device, not a file")
         with Path(path).open("rb") as file:
-            raw = file.read(most_bytes + 1)
+            return stream_text(file, allowed, shown=name, most_bytes=most_bytes, lenient=lenient)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, InputError):
             raise
-        refuse(f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        _refuse(name, allowed, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+def _refuse(name: str, allowed: str, reason: str, **more: Any) -> NoReturn:
+    raise InputError(reason, path=name, allowed=allowed, **more) from None
+
+
+def stream_text(
+    stream: BinaryIO,
+    allowed: str,
+    *,
+    shown: str,
+    most_bytes: int = MOST_BYTES,
+    lenient: bool = False,
+) -> str:
+    """The text of an open file, as `file_text`.
+
+    Raises:
+        InputError: it cannot be read, is too long, or no text in UTF-8.
+    """
+    try:
+        raw = stream.read(most_bytes + 1)
+    except OSError as error:
+        _refuse(shown, allowed, f"cannot be read: {error.strerror or error}")
     if len(raw) > most_bytes:
-        refuse(f"is more than {most_bytes} bytes long", allowed="a shorter file")
+        _refuse(shown, "a shorter file", f"is more than {most_bytes} bytes long")
     try:
         return raw.decode("utf-8-sig", "replace" if lenient else "strict")
     except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        refuse(
-            f"cannot be read: the byte 0x{raw[error.start]:02x} is not UTF-8",
+        before, byte = raw[: error.start], raw[error.start]
+        _refuse(
+            shown, "text in UTF-8", f"cannot be read: the byte 0x{byte:02x} is not UTF-8",
             line=before.count(b"\n") + 1, column=error.start - before.rfind(b"\n"),
-            allowed="text in UTF-8",
         )  # fmt: skip
 
 

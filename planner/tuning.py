@@ -29,11 +29,11 @@ from planner.documents import from_plain
 from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.evidence.fitting import LEAST_ROWS as LEAST_PUBLISHED
 from planner.evidence.own_fit import OwnCalibration, OwnRun, calibrate_own
-from planner.evidence.published import UnscorableError, read_runs
+from planner.evidence.published import UnscorableError, runs_of
 from planner.evidence.rows import fill_of, job_of
 from planner.evidence.runs import predict
 from planner.files import Strict, here_or_shipped, parse, resolve
-from planner.ingest.csv_rows import read_rows
+from planner.ingest.csv_rows import rows_of
 from planner.problem.scenario import Scenario, load_scenario
 from planner.ranks import order_splits
 from planner.search.given import KEYS, given_layout, parse_layout
@@ -85,7 +85,7 @@ def read_own_runs(path: str | Path) -> list[OwnRun]:
     """
     text = _text(path)
     if not _is_plain(path, text):
-        return [_of_row(run, str(path)) for run in read_runs(path)]
+        return [_of_row(run, str(path)) for run in runs_of(text, str(path))]
     return [
         _costed(given, path, line, number)
         for number, (given, line) in enumerate(_given(path, text), 1)
@@ -104,7 +104,7 @@ def _is_plain(path: str | Path, text: str) -> bool:
 
 def _given(path: str | Path, text: str) -> list[tuple[Given, int | None]]:
     if Path(path).suffix.lower() == ".csv":
-        rows = read_rows(path, COLUMNS, "column", ALLOWED)
+        rows = rows_of(text, str(path), COLUMNS, "column", ALLOWED)
         return [(_of_cells(cells, str(path), line), line) for line, cells in rows]
     if text.lstrip().startswith("{") and not text.lstrip().startswith('{"runs"'):
         lines = [(line, n) for n, line in enumerate(text.split("\n"), 1) if line.strip()]

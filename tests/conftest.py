@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +22,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before fixtures draw hundreds of plans to ask a parser about."""
     if item.get_closest_marker("parsers"):
         folder(".")
+
+
+@pytest.fixture
+def no_search() -> Iterator[None]:
+    """Scripts are checked without the search for a better layout."""
+    from planner.advise import check
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "_better", lambda found: None)
+        yield

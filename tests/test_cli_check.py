@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.advise import check as checking
 from planner.cli import main
 
 FOLDER = Path(__file__).parent / "data" / "launch"
@@ -18,9 +17,7 @@ RUNS = ["--micro-batch-size", "1", "--global-batch-size", "128", "--bf16", "--se
 GIVEN = ("llama3-8b-h100x8", "--set", "training.global_batch_size=128")
 
 
-@pytest.fixture(autouse=True)
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
+pytestmark = pytest.mark.usefixtures("no_search")
 
 
 def run(*args, text=None):
@@ -102,3 +99,5 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe--bf16")
     done = run(path, *GIVEN)
     assert done.exit_code == 2 and "is not UTF-8" in done.stderr
+    given = CliRunner().invoke(main, ["check", "-", *GIVEN], input=b"--bf16\n-\xff")
+    assert given.exit_code == 2 and "-:2:2: cannot be read: the byte 0xff" in given.stderr

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from planner.cli import main
 from planner.cli import sweep as command
 from planner.sweep import read_sweep
-from planner.sweep.run import Counter, Progress
+from planner.sweep.run import Progress
 from tests.sweep.conftest import AXES, threads, write  # noqa: F401
 
 
@@ -74,7 +74,7 @@ def test_a_line_now_and_then(capsys, monkeypatch) -> None:
     monkeypatch.setattr(command.time, "monotonic", lambda: next(moments))
     with command._lines() as tell:
         for done in (2, 30, 40):
-            tell(Progress(1000, done, 10, 5.0, Counter()))
+            tell(Progress(1000, done, 10, 5.0))
     assert capsys.readouterr().err == (
         "30 of 1,000 points, 10 of them from before, 4 points/s, 4 min 02 s left\n"
     )
@@ -83,7 +83,7 @@ def test_a_line_now_and_then(capsys, monkeypatch) -> None:
 def test_a_bar_on_a_terminal(capsys, monkeypatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     with command._bar() as tell:
-        tell(Progress(1000, 30, 10, 5.0, Counter()))
+        tell(Progress(1000, 30, 10, 5.0))
     assert "30/1000" in capsys.readouterr().err
 
 

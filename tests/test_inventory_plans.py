@@ -256,8 +256,8 @@ def test_slurm_places_ranks_on_the_plans_nodes(tmp_path: Path) -> None:
     [
         ([("h0", 8), ("h1", 4), ("h2", 52)], "nodes hold 4 or 8 or 52 ranks"),
         ([("h0", 32), ("h0", 32)], "ranks in a row"),
-        ([("h0; rm -rf /", 32), ("h1", 32)], "is no host name"),
-        ([("-h0", 32), ("h1", 32)], "is no host name"),
+        ([("h0; rm -rf /", 32), ("h1", 32)], "is no host name; allowed: letters, digits"),
+        ([("-h0", 32), ("h1", 32)], "is no host name; allowed: letters, digits"),
     ],
 )
 def test_what_slurm_cannot_be_told_is_refused(runs: Any, message: str) -> None:

@@ -84,6 +84,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reasons",),
     ),
     "answers": (
+        ("document",),
         ("plan", "seats"),
         ("advice", "checked", "outlook", "roofs", "shrunk", "why_not"),
     ),

@@ -181,10 +181,8 @@ def _rates(base: Baseline) -> Iterator[Idea]:
     for position, tier in enumerate(base.scenario.topology.tiers):
         if all(split[position] <= 1 for split in base.splits.values()):
             continue
-        own = tier.bandwidth is not None
-        now = tier.bandwidth if tier.bandwidth is not None else tier.fabric.bytes_per_second
-        rate = format_quantity(2 * now, "B/s", 6)
-        key = f"topology.tiers.{position}.{'bandwidth' if own else 'fabric.bandwidth'}.value"
+        rate = format_quantity(2 * tier.link_bytes_per_second, "B/s", 6)
+        key = f"topology.{base.scenario.topology.link_rate_key(position)}"
         text = f"twice the bandwidth of {tier.name}: {rate}"
         yield Idea(f"tier:{tier.name}", "raise", text, (Change(set={key: rate}),))
 

@@ -27,8 +27,8 @@ def with_slow_tier(ctx: CostContext, position: int, factor: float) -> CostContex
     """The context with one tier's links `factor` times slower."""
     tiers = list(ctx.topology.tiers)
     tier = tiers[position]
-    now = tier.fabric.bytes_per_second if tier.bandwidth is None else tier.bandwidth
-    tiers[position] = tier.replace(bandwidth=what_if(float(now) / factor))
+    rate = float(tier.link_bytes_per_second) / factor
+    tiers[position] = tier.replace(bandwidth=what_if(rate))
     topology = ctx.topology.replace(tiers=tuple(tiers))
     return replace(ctx, topology=topology, tiers=TierArrays.of(topology))
 

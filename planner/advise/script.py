@@ -66,11 +66,11 @@ def judged(launch: Launch, scenario: Scenario) -> Judged:
     base = counted
     changes: Mapping[str, Any] = {"model": found.model, "training": found.training}
     if found.model_name not in (None, scenario.model.name):
-        contradictions.append(_contradiction(launch, found, "model.name", found.model_name,
+        contradictions.append(_contradiction(found, "model.name", found.model_name,
                                              scenario.model.name))  # fmt: skip
         base = base.replace(model=load(str(found.model_name), "model", Model))
     for part, keys in changes.items():
-        base = _changed(launch, found, base, part, keys, contradictions, broken)
+        base = _changed(found, base, part, keys, contradictions, broken)
     orders = {found.order: to.orders[found.order]}
     own = base.software
     if {own.name, own.family} & set(to.software):  # the very framework that the target is
@@ -149,7 +149,7 @@ def _widened(software: Software, to: Target, found: Understood) -> Software:
 
 
 def _changed(
-    launch: Launch, found: Understood, base: Scenario, part: str, values: Mapping[str, Any],
+    found: Understood, base: Scenario, part: str, values: Mapping[str, Any],
     contradictions: list[Contradiction], broken: list[IllegalLayoutError],
 ) -> Scenario:  # fmt: skip
     """The scenario with what the script says otherwise; what cannot be is a broken rule."""
@@ -162,7 +162,7 @@ def _changed(
         typed = value == "true" if isinstance(now, bool) and isinstance(value, str) else value
         if typed != now and not (typed in (None, 0) and now in (None, 0)):
             changes[key] = typed
-            contradictions.append(_contradiction(launch, found, f"{part}.{key}", typed, now))
+            contradictions.append(_contradiction(found, f"{part}.{key}", typed, now))
     if not changes:
         return base
     try:
@@ -195,9 +195,7 @@ def _culprit(base: Scenario, part: str, changes: Mapping[str, Any]) -> str:
     return next(iter(changes))
 
 
-def _contradiction(
-    launch: Launch, found: Understood, key: str, script: Any, scenario: Any
-) -> Contradiction:
+def _contradiction(found: Understood, key: str, script: Any, scenario: Any) -> Contradiction:
     named = {"model.name": "model_name"}.get(key, key)
     line = next((said.line for said in found.said if said.key == named), None)
     return Contradiction(key, script, scenario, script, line)

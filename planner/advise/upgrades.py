@@ -57,10 +57,8 @@ def network_keys(scenario: Scenario, factor: float) -> dict[str, str]:
     found = {}
     for position, tier in enumerate(scenario.topology.tiers):
         if tier.fabric.kind == "network":
-            own = tier.bandwidth is not None
-            now = tier.bandwidth if tier.bandwidth is not None else tier.fabric.bytes_per_second
-            key = f"topology.tiers.{position}.{'bandwidth' if own else 'fabric.bandwidth'}.value"
-            found[key] = exact_quantity(factor * float(now), "B/s")
+            key = f"topology.{scenario.topology.link_rate_key(position)}"
+            found[key] = exact_quantity(factor * float(tier.link_bytes_per_second), "B/s")
     return found
 
 

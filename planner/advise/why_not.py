@@ -25,11 +25,10 @@ from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.search import relax
 from planner.search.enumerate import SEARCH_RULE
-from planner.search.families import Answer, search_table
 from planner.search.forbidden import completions, forbidding, nearest, rules_of_keys
 from planner.search.given import given_values, judged_layout, parse_layout
+from planner.search.leanest import best_of
 from planner.search.model_rules import rules_for
-from planner.search.problem import LayoutProblem
 from planner.search.protocol import Watch, unwatched
 from planner.search.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
 from planner.search.room import accepted
@@ -72,7 +71,7 @@ def why_not(
     if is_open(scenario):  # nothing was chosen: nothing fits
         *_, scenario = options(scenario)
     ctx = CostContext.of(scenario)
-    if best.layout is not None and _matches(ctx, best.layout, values):
+    if best.layout is not None and _matches(best.layout, values):
         zeros = dict.fromkeys(best.time or {}, 0.0)
         return WhyNot(best, values, "best", other=best, loss_fraction=0.0, terms=zeros)
     other = _completed(ctx, scenario, values, watch)
@@ -82,10 +81,10 @@ def why_not(
     beyond = outside(scenario.search, values)
     if not beyond:
         return answer
-    return replace(answer, verdict="illegal", rules=_restricted(ctx, scenario, values, beyond))
+    return replace(answer, verdict="illegal", rules=_restricted(scenario, values, beyond))
 
 
-def _matches(ctx: CostContext, layout: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def _matches(layout: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Whether the layout has the given values."""
     whole = Layout.from_document(layout)
     for key, value in values.items():
@@ -107,17 +106,10 @@ def _completed(
     if not unsearched(ctx.software, values):
         found = plan(narrowed, 1, watch=watch, reasons=False)
         return found if found.layout is not None else None
-    best: Plan | None = None
     started = time.perf_counter(), time.process_time()
-    for table in completions(ctx, scenario.search, values, prune=True):
-        problem = LayoutProblem(ctx, table.take(accepted(ctx, asked, table)))
-        result = search_table(problem, asked, 1, None, watch)
-        if result is None or result.best is None:
-            continue
-        found = planned(ctx, narrowed, Answer.of(problem, table, result), started)
-        if best is None or (found.step_seconds or 0.0) < (best.step_seconds or 0.0):
-            best = found
-    return best
+    tables = completions(ctx, scenario.search, values, prune=True)
+    answer = best_of(ctx, asked, tables, watch)
+    return None if answer is None else planned(ctx, narrowed, answer, started)
 
 
 def _compared(scenario: Scenario, best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
@@ -183,7 +175,7 @@ def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], be
         told = {error.rule for error in broken}
         own = (name for name in rules_of_keys(ctx, values) if name not in told)
         rules = (
-            *(_broken(ctx, values, error, near) for error in broken),
+            *(_broken(values, error, near) for error in broken),
             *(_rule(ctx, scenario, values, name, near) for name in own),
         )
     beyond = outside(scenario.search, values)
@@ -191,7 +183,7 @@ def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], be
         best,
         values,
         "illegal",
-        rules=(*rules, *_restricted(ctx, scenario, values, beyond)),
+        rules=(*rules, *_restricted(scenario, values, beyond)),
         together=together,
         nearest=near,
     )
@@ -227,12 +219,7 @@ def _rule(
 ) -> BrokenRule:
     """What is known of a rule or restriction by its id."""
     if name.startswith(SEARCH_PREFIX):
-        key = name.removeprefix(SEARCH_PREFIX)
-        allowed = ", ".join(map(given_text, listed(scenario.search, key) or ()))
-        return BrokenRule(
-            SEARCH_RULE, f"search: lists {key} of {allowed} alone", "the scenario's search:", (),
-            name, (),
-        )  # fmt: skip
+        return _restriction(scenario, name.removeprefix(SEARCH_PREFIX), name)
     rule = next((rule for rule in rules_for(ctx) if rule.id == name), None)
     if rule is None:
         return BrokenRule(name, SENTENCES[name], "definition", (), _given(values, values), ())
@@ -241,15 +228,13 @@ def _rule(
         id=rule.id,
         sentence=rule.sentence,
         source=rule.source,
-        holds_for=holds_for(ctx, rule.id),
+        holds_for=holds_for(rule.id),
         value=_given(values, keys or tuple(values)),
         nearest=tuple(text for key in keys for text in near.get(key, ())),
     )
 
 
-def _broken(
-    ctx: CostContext, values: Mapping[str, Any], error: IllegalLayoutError, near: Near
-) -> BrokenRule:
+def _broken(values: Mapping[str, Any], error: IllegalLayoutError, near: Near) -> BrokenRule:
     """A rule that the layout of the given keys breaks before any other is chosen."""
     keys = tuple(key for key in values if f"{key}=" in str(error.value)) or tuple(values)
     texts = tuple(text for key in keys for text in near.get(key, ()))
@@ -257,28 +242,36 @@ def _broken(
         id=error.rule,
         sentence=error.message,
         source=error.source,
-        holds_for=holds_for(ctx, error.rule),
+        holds_for=holds_for(error.rule),
         value=str(error.value),
         nearest=texts or tuple(error.nearest),
     )
 
 
 def _restricted(
-    ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], keys: tuple[str, ...]
+    scenario: Scenario, values: Mapping[str, Any], keys: tuple[str, ...]
 ) -> tuple[BrokenRule, ...]:
     """The scenario's own restrictions that do not list given values."""
-    search = scenario.search
     return tuple(
-        BrokenRule(
-            SEARCH_RULE,
-            f"search: lists {key} of {', '.join(map(given_text, listed(search, key) or ()))} alone",
-            "the scenario's search:",
-            (),
-            f"{key}={given_text(values[key])}",
-            _listed_nearest(listed(search, key) or (), key, values[key]),
+        _restriction(
+            scenario,
+            key,
+            _given(values, (key,)),
+            _listed_nearest(listed(scenario.search, key) or (), key, values[key]),
         )
         for key in keys
     )
+
+
+def _restriction(
+    scenario: Scenario, key: str, value: str, nearest: tuple[str, ...] = ()
+) -> BrokenRule:
+    """What the scenario's search lists of a key, which leaves out `value`."""
+    allowed = ", ".join(map(given_text, listed(scenario.search, key) or ()))
+    return BrokenRule(
+        SEARCH_RULE, f"search: lists {key} of {allowed} alone", "the scenario's search:", (),
+        value, nearest,
+    )  # fmt: skip
 
 
 def _listed_nearest(choices: tuple[Any, ...], key: str, value: Any) -> tuple[str, ...]:
@@ -293,7 +286,7 @@ def _given(values: Mapping[str, Any], keys: Any) -> str:
     return ", ".join(f"{key}={given_text(values[key])}" for key in keys)
 
 
-def holds_for(ctx: CostContext, rule: str) -> tuple[str, ...]:
+def holds_for(rule: str) -> tuple[str, ...]:
     """The shipped software profiles under which a rule holds; none where it holds under all."""
     if rule not in {known.id for known in BY_SOFTWARE}:
         return ()

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from planner import __version__
+from planner.answers.document import document
 from planner.answers.plan import Plan
-
-SCHEMA_VERSION = 1
 
 Label = Literal["fill", "raise", "move"]
 LABELS: Mapping[Label, str] = {
@@ -126,12 +124,14 @@ class Explanation:
 
     def to_document(self) -> dict[str, Any]:
         """The explanation as one JSON document."""
-        document = _document(self)
-        document["groups"] = {group["name"]: group for group in document["groups"]}
-        document["actions"] = {
-            label: [asdict(action) for action in self.labelled(label)] for label in LABELS
-        }
-        return document
+        return document(
+            self,
+            plan=self.plan.to_document(),
+            groups={group.name: asdict(group) for group in self.groups},
+            actions={
+                label: [asdict(action) for action in self.labelled(label)] for label in LABELS
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +191,4 @@ class Diagnosis:
 
     def to_document(self) -> dict[str, Any]:
         """The diagnosis as one JSON document."""
-        return _document(self)
-
-
-def _document(advice: Explanation | Diagnosis) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "planner_version": __version__,
-        **asdict(advice),
-        "plan": advice.plan.to_document(),
-    }
+        return document(self, plan=self.plan.to_document())

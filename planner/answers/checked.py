@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from planner import __version__
+from planner.answers.document import SCHEMA_VERSION
 from planner.answers.plan import Plan
 from planner.errors import IllegalLayoutError
 from planner.ingest.launch import Note, Said
-
-SCHEMA_VERSION = 1
 
 Verdict = Literal["fits", "fragile", "no", "illegal"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner import __version__
-from planner.answers.plan import SCHEMA_VERSION, Plan
+from planner.answers.document import document
+from planner.answers.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,4 @@ class WhatIf:
 
     def to_document(self) -> dict[str, Any]:
         """The answers as one JSON document."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "planner_version": __version__,
-            **asdict(self),
-            "plan": self.plan.to_document(),
-        }
+        return document(self, plan=self.plan.to_document())

@@ -14,10 +14,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from planner import __version__
+from planner.answers.document import SCHEMA_VERSION, document
 from planner.errors import InputError, nearest_of
-
-SCHEMA_VERSION = 1
 
 _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
@@ -235,16 +233,12 @@ class Plan:
 
     def to_document(self) -> dict[str, Any]:
         """The plan as one JSON document."""
-        document = asdict(self)
-        memory = document["memory"]
-        if memory is not None:
-            document["memory"] = {**memory.pop("terms"), **memory}
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "planner_version": __version__,
-            **document,
-            "excluded": {} if self.search is None else dict(self.search.excluded),
-        }
+        memory = None if self.memory is None else asdict(self.memory)
+        return document(
+            self,
+            memory=memory and {**memory.pop("terms"), **memory},
+            excluded={} if self.search is None else dict(self.search.excluded),
+        )
 
     @classmethod
     def from_document(cls, document: Any, path: str = "plan") -> Plan:

@@ -6,13 +6,11 @@ FLOP/s, bytes, bytes per second (per accelerator and direction), seconds, FLOP p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner import __version__
+from planner.answers.document import document
 from planner.answers.plan import Plan
-
-SCHEMA_VERSION = 1
 
 Wall = Literal["compute", "bandwidth", "latency"]
 
@@ -162,23 +160,18 @@ class Roofline:
 
     def to_document(self) -> dict[str, Any]:
         """The roofline as JSON values; of the plan its layout, step and the inputs' hash."""
-        document = asdict(replace(self, plan=None))
-        for level in document["levels"]:
+        plan = self.plan and {
+            "status": self.plan.status,
+            "inputs_sha256": self.plan.inputs_sha256,
+            "layout": self.plan.layout,
+            "step_seconds": self.plan.step_seconds,
+        }
+        found = document(self, plan=plan)
+        for level in found["levels"]:
             for messages in level["messages"].values():
                 del messages["num_bytes"], messages["seconds"]
-        for move, row in zip(self.moves, document["moves"], strict=True):
+        for move, row in zip(self.moves, found["moves"], strict=True):
             row["gain"] = move.gain
-        for point, row in zip(self.groups, document["groups"], strict=True):
+        for point, row in zip(self.groups, found["groups"], strict=True):
             row |= {"margin": point.margin, "attainable_flops": point.attainable_flops}
-        if self.plan is not None:
-            document["plan"] = {
-                "status": self.plan.status,
-                "inputs_sha256": self.plan.inputs_sha256,
-                "layout": self.plan.layout,
-                "step_seconds": self.plan.step_seconds,
-            }
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "planner_version": __version__,
-            **document,
-        }
+        return found

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner import __version__
+from planner.answers.document import document
 from planner.answers.plan import Plan
-
-SCHEMA_VERSION = 1
 
 Verdict = Literal["illegal", "unfit", "slower", "larger", "best"]
 
@@ -61,16 +59,13 @@ class WhyNot:
 
     def to_document(self) -> dict[str, Any]:
         """The answer as one JSON document."""
-        document = asdict(self)
         given = {k: list(v) if isinstance(v, tuple) else v for k, v in self.given.items()}
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "planner_version": __version__,
-            **document,
-            "given": given,
-            "terms": dict(self.terms or {}),
-            "groups": dict(self.groups or {}),
-            "nearest": {key: list(values) for key, values in (self.nearest or {}).items()},
-            "plan": self.plan.to_document(),
-            "other": None if self.other is None else self.other.to_document(),
-        }
+        return document(
+            self,
+            given=given,
+            terms=dict(self.terms or {}),
+            groups=dict(self.groups or {}),
+            nearest={key: list(values) for key, values in (self.nearest or {}).items()},
+            plan=self.plan.to_document(),
+            other=None if self.other is None else self.other.to_document(),
+        )

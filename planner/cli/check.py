@@ -77,13 +77,9 @@ def check(
 
 
 def _read(path: str) -> str:
-    from planner.errors import InputError
-    from planner.texts import file_text
+    from planner.texts import file_text, stream_text
 
     allowed = "a launch script or configuration"
     if path != "-":
         return file_text(path, allowed, pipes=True)
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    except (OSError, ValueError):
-        raise InputError("cannot be read: not text in UTF-8", path=path, allowed=allowed) from None
+    return stream_text(sys.stdin.buffer, allowed, shown=path)

@@ -42,10 +42,10 @@ def calibrate_collectives(logs: tuple[str, ...], topology: str, out: str, as_jso
     from pathlib import Path
 
     from planner import api
-    from planner.cli.output import show, write
+    from planner.cli.output import show, write_file
     from planner.report.collectives import calibration_report
 
     found = api.calibrate_collectives(logs, topology, Path(out).stem)
-    write(str(Path(out).parent), {Path(out).name: found.to_yaml()})
+    write_file(out, found.to_yaml())
     document = found.to_document()
     show(document, calibration_report(document), as_json)

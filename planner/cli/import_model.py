@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from planner.cli import options
@@ -44,7 +42,7 @@ def import_model(
     Exit codes: 0 done, 1 the count is more than 2 % off the one stated, 2 bad input.
     """
     from planner import api
-    from planner.cli.output import show, write
+    from planner.cli.output import show, write_file
     from planner.report.imported import imported_report
 
     found = api.import_model(
@@ -54,6 +52,6 @@ def import_model(
         keys = ", ".join(remark.key for remark in found.unknown)
         click.echo(f"planner: warning: {found.path}: not understood: {keys}", err=True)
     if out is not None:
-        write(str(Path(out).parent), {Path(out).name: found.to_yaml()})
+        write_file(out, found.to_yaml())
     show(found.to_document(), imported_report(found), as_json)
     return NO_LAYOUT if found.is_wrong else DONE

@@ -53,7 +53,7 @@ def import_topology(
     target = Path(out)
     found = api.import_topology(files, like, accelerators, target.stem, format_)
     made = api.imported_files(found, target.name)
-    write(str(target.parent), made)
+    write(target.parent, made)
     if as_json:
         print_json(found.to_document())
     else:

@@ -46,7 +46,7 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
     from pathlib import Path
 
     from planner import api
-    from planner.cli.output import show, write
+    from planner.cli.output import show, write, write_file
     from planner.report.kernels import calibration_report
 
     found = api.calibrate_kernels(files)
@@ -57,7 +57,8 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
                 f"--out must be a folder: {', '.join(texts)} were measured",
                 click.get_current_context(silent=True),
             )
-        write(str(Path(out).parent), {Path(out).name: text for text in texts.values()})
+        for text in texts.values():
+            write_file(out, text)
     else:
         write(out, {f"{name}.yaml": text for name, text in texts.items()})
     document = found.to_document()

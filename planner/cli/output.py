@@ -48,19 +48,24 @@ def show(document: Any, report: RenderableType, as_json: bool) -> None:
         print_report(report)
 
 
-def write(folder: str, files: Mapping[str, str]) -> None:
-    """Write the files into the folder, made if need be, and say so on stderr."""
+def write_file(path: str | Path, text: str) -> None:
+    """Write a file into its folder, made if need be, and say so on stderr."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", path=str(path), key="--out",
+            allowed="a folder that can be made and written to",
+        ) from None  # fmt: skip
+    click.echo(f"wrote {path}", err=True)
+
+
+def write(folder: str | Path, files: Mapping[str, str]) -> None:
+    """Write the files into the folder."""
     for name, text in files.items():
-        path = Path(folder) / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"cannot be written: {error.strerror}", path=str(path), key="--out",
-                allowed="a folder that can be made and written to",
-            ) from None  # fmt: skip
-        click.echo(f"wrote {path}", err=True)
+        write_file(Path(folder) / name, text)
 
 
 def write_results(folder: str, name: str, document: Any, report: RenderableType) -> None:

@@ -20,7 +20,23 @@ from planner.errors import InputWarning, PlannerError, nearest_of, one_paragraph
 DONE, NO_LAYOUT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-class Program(click.Group):
+class Subjects(click.Group):
+    """A command whose subjects are commands: `validate runs`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a name; an unknown name is answered with the nearest one."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            near = nearest_of(name, known)
+            hint = f"; did you mean '{near}'?" if near else f"; there are {', '.join(known)}"
+            raise click.UsageError(f"no command '{name}'{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Program(Subjects):
     """The group of all commands. Commands return their exit code, or None for done."""
 
     def main(  # type: ignore[override]
@@ -56,33 +72,6 @@ class Program(click.Group):
             code = _fail(f"output or input failed: {error.strerror or error}", BAD_INPUT)
             _drop_output()
         sys.exit(code)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of a name; an unknown name is answered with the nearest one."""
-        _require_known(self, ctx, args[0])
-        return super().resolve_command(ctx, args)
-
-
-class Subjects(click.Group):
-    """A command whose subjects are commands: `validate runs`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of a name; an unknown name is answered with the nearest one."""
-        _require_known(self, ctx, args[0])
-        return super().resolve_command(ctx, args)
-
-
-def _require_known(group: click.Group, ctx: click.Context, name: str) -> None:
-    if group.get_command(ctx, name) is not None or name.startswith("-"):
-        return
-    known = group.list_commands(ctx)
-    near = nearest_of(name, known)
-    hint = f"; did you mean '{near}'?" if near else f"; there are {', '.join(known)}"
-    raise click.UsageError(f"no command '{name}'{hint}", ctx)
 
 
 def _usage(error: click.UsageError) -> str:

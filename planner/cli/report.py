@@ -33,7 +33,7 @@ def report(
     DIR is the folder of a plan or of a sweep.
     """
     from planner import api
-    from planner.cli.output import write
+    from planner.cli.output import write_file
     from planner.errors import InputError
 
     file = Path(out)
@@ -46,7 +46,7 @@ def report(
     if what_if:
         subject = _outlook(subject, path)
     page = api.report(subject, Path(path).resolve().name)
-    write(str(file.parent), {file.name: page.html})
+    write_file(file, page.html)
     if pictures is None:
         return
     from planner.report import drawing

@@ -145,12 +145,12 @@ def calibrate_runs(
     from pathlib import Path
 
     from planner import api
-    from planner.cli.output import show, write
+    from planner.cli.output import show, write, write_file
     from planner.report.runs import calibration_report, own_report
 
     if files and api.is_own(files):
         own = api.calibrate_own_runs(files)
-        write(str(Path(out).parent), {Path(out).name: api.profile_yaml(own.fitted, Path(out).stem)})
+        write_file(out, api.profile_yaml(own.fitted, Path(out).stem))
         document = own.to_document()
         show(document, own_report(document), as_json)
         return
@@ -163,7 +163,7 @@ def calibrate_runs(
         f"{stems[name]}{path.suffix or '.yaml'}": api.profile_yaml(fitted, stems[name])
         for name, fitted in found.profiles.items()
     }
-    write(str(path.parent), texts)
+    write(path.parent, texts)
     document = found.to_document()
     show(document, calibration_report(document), as_json)
 
@@ -183,13 +183,12 @@ def calibrate_errors(
     Those that ship are scenarios/published/prediction_errors.yaml; write them anew after a change
     of the cost model or of coefficients.
     """
-    from pathlib import Path
 
     from planner import api
-    from planner.cli.output import show, write
+    from planner.cli.output import show, write_file
     from planner.report.runs import errors_report
 
     found = api.calibrate_errors(files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu)
-    write(str(Path(out).parent), {Path(out).name: found.to_yaml()})
+    write_file(out, found.to_yaml())
     document = found.to_document()
     show(document, errors_report(document), as_json)

@@ -106,7 +106,7 @@ def layer_parts(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> dict[st
     if m.mamba is not None and "mamba" in blocks:
         w = scan_widths(m.mamba, layout.tp, layout.cp)
         # what the norms give the projections is kept whatever is run again by module
-        kept = scan_kept(m.mamba, w, e)[0] + b * w.inner + parts.pop("norms") / tokens
+        kept = scan_kept(w, e)[0] + b * w.inner + parts.pop("norms") / tokens
         parts["projected"] = tokens * e * (2 * w.inner + 2 * w.inputs + w.heads)
         parts["always"] = parts["always"] + tokens * kept
     if experts:
@@ -173,7 +173,7 @@ def working_bytes(
     working = whole_layers(layout) * (layer.everything - layer.scores)
     if m.mamba is not None and "mamba" in blocks:
         w = scan_widths(m.mamba, layout.tp, layout.cp)
-        working = working + tokens * scan_kept(m.mamba, w, ctx.element_bytes)[1]
+        working = working + tokens * scan_kept(w, ctx.element_bytes)[1]
     if "attention" in blocks and ctx.attention_backend in SCORE_WORKSPACE:
         working = working + score_elements(ctx, layout) * SCORE_WORKSPACE[ctx.attention_backend]
     working = working + matrices * ffn / layout.tp * (tokens * ctx.element_bytes + fresh)

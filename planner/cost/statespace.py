@@ -88,7 +88,7 @@ def scan_intensity(mamba: Mamba, element_bytes: float) -> float:
     return float(scan_flops(mamba, w)[0] / scan_bytes(w, element_bytes)[0])
 
 
-def scan_kept(mamba: Mamba, w: ScanWidths, element_bytes: float) -> tuple[Numeric, Numeric]:
+def scan_kept(w: ScanWidths, element_bytes: float) -> tuple[Numeric, Numeric]:
     """Bytes per token that a scan keeps for its backward pass, and that this needs beside them.
 
     Kept: its output before the gate and the norm's input (what the norm gives the output projection

@@ -126,11 +126,19 @@ def read_runs(path: str | Path) -> list[PublishedRun]:
         InputError: the file cannot be read, or a line is no JSON object with the fields of a row.
     """
     file = here_or_shipped(path)
-    text = file_text(file, "a readable JSON lines file", shown=str(path))
+    return runs_of(file_text(file, "a readable JSON lines file", shown=str(path)), str(path))
+
+
+def runs_of(text: str, path: str) -> list[PublishedRun]:
+    """The rows of the text of such a file.
+
+    Raises:
+        InputError: as `read_runs`.
+    """
     lines = enumerate(text.split("\n"), start=1)
-    runs = [read_run(line, str(path), number) for number, line in lines if line.strip()]
+    runs = [read_run(line, path, number) for number, line in lines if line.strip()]
     if not runs:
-        raise InputError("has no rows", path=str(path), allowed="one JSON object a line")
+        raise InputError("has no rows", path=path, allowed="one JSON object a line")
     return runs
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from planner.errors import ExportError
 from planner.export.job import Job, one_line, order_as_atoms
 from planner.grids import EXPERT_GRID
-from planner.ranks import Order, order_atoms
+from planner.ranks import Order, order_atoms, order_degrees
 from planner.targets import target
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -84,9 +84,7 @@ def rank_map(job: Job, orders: Sequence[str] = ()) -> RankMap:
 
 
 def _strides(pieces: Order, axes: Sequence[str]) -> tuple[int, ...]:
-    degrees: dict[str, int] = {}
-    for atom, factor in pieces:
-        degrees[atom] = degrees.get(atom, 1) * factor
+    degrees = order_degrees(pieces)
     start, reached = {}, 1
     for atom in order_atoms(axes, EXPERT_GRID):
         start[atom] = reached
@@ -142,7 +140,10 @@ def _named_hosts(job: Job, runs: Sequence[tuple[str, int]]) -> Hosts:
     names, counts = [name for name, _ in runs], sorted({count for _, count in runs})
     bad = next((name for name in names if not NODE_NAME.fullmatch(name)), None)
     if bad is not None:
-        raise ExportError(f"the node name {one_line(bad)!r} is no host name")
+        raise ExportError(
+            f"the node name {one_line(bad)!r} is no host name; allowed: letters, digits and ._- "
+            "behind a letter or digit"
+        )
     if len(counts) > 1 or len(set(names)) < len(names):
         raise ExportError(
             f"nodes hold {' or '.join(map(str, counts))} ranks in a row: a launcher wants alike "

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from planner.documents import MAX_BYTES
 from planner.errors import InputError
-from planner.texts import file_text
+from planner.texts import file_text, whole
 
 SCALE_UP = "nvlink"
 NETWORK_LEVELS = ("leaf", "spine", "core")
+_FURTHER = "tier-"
 MOST_NODES = 200_000
 ALLOWED = "a text file of a cluster"
 
@@ -87,7 +88,15 @@ class Reading:
 
 def level_name(height: int) -> str:
     """The network level `height` switches above the nearest one."""
-    return NETWORK_LEVELS[height] if height < len(NETWORK_LEVELS) else f"tier-{height}"
+    return NETWORK_LEVELS[height] if height < len(NETWORK_LEVELS) else f"{_FURTHER}{height}"
+
+
+def level_height(name: str) -> int | None:
+    """The height whose `level_name` this is; None where it is none's."""
+    height = whole(name.removeprefix(_FURTHER))
+    if height is None:
+        height = NETWORK_LEVELS.index(name) if name in NETWORK_LEVELS else 0
+    return height if level_name(height) == name else None
 
 
 def cluster_text(path: str | Path) -> str:

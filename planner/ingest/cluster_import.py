@@ -83,8 +83,7 @@ def import_topology(
     source = "; ".join(f"{Path(r.path).name} ({r.format})" for r in readings)
     inventory = _inventory(nodes, levels, facts, counts, name, source)
     notes += _unplaced(nodes, levels)
-    if shape is not None or host is not None:
-        notes += topology_notes(shape, host, readings)
+    notes += topology_notes(shape, host)
     return Imported(
         inventory=inventory,
         topology=None if shape is None or like is None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from planner.errors import InputError, nearest_of
-from planner.ingest.cluster import SCALE_UP, Host, Reading, Said, level_name, listed
+from planner.ingest.cluster import SCALE_UP, Host, Reading, Said, level_height, level_name, listed
 
 FACTS = ("accelerators", "state", "address")
 Placed = dict[str, dict[str, Said]]
@@ -78,20 +78,20 @@ def levels_of(readings: Sequence[Reading], names: Mapping[str, str]) -> list[str
     Raises:
         InputError: a level of another name.
     """
-    heights = [level_name(height) for height in range(20)]
-    known = [SCALE_UP, *heights]
-    spoken: set[str] = set()
+    spoken: dict[str, int] = {}
     for said in _said(readings):
+        if said.key in FACTS:
+            continue
         level = names.get(said.key, said.key)
-        if said.key not in FACTS and level not in known:
+        height = -1 if level == SCALE_UP else level_height(level)
+        if height is None:
+            known = list(dict.fromkeys([*names, SCALE_UP, *map(level_name, range(4))]))
             raise InputError(
                 f"'{said.key}' is no level", path=said.path, line=said.line, key=said.key,
-                allowed=", ".join(dict.fromkeys([*names, *known[:5]])),
-                nearest=nearest_of(said.key, [*names, *known]),
+                allowed=", ".join(known), nearest=nearest_of(said.key, known),
             )  # fmt: skip
-        if said.key not in FACTS:
-            spoken.add(level)
-    return [level for level in known if level in spoken]
+        spoken[level] = height
+    return sorted(spoken, key=spoken.__getitem__)
 
 
 def placed(readings: Sequence[Reading], names: Mapping[str, str], notes: list[str]) -> Placed:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import files
-from planner.ingest.cluster import SCALE_UP, Host, Reading, listed
+from planner.ingest.cluster import SCALE_UP, Host, listed
 from planner.problem.topology import Tier, Topology
 
 LINKS = {
@@ -36,9 +36,7 @@ class Level:
     domains: Mapping[str, str]
 
 
-def topology_notes(
-    shape: Topology | None, host: Host | None, readings: Sequence[Reading]
-) -> list[str]:
+def topology_notes(shape: Topology | None, host: Host | None) -> list[str]:
     """What a node shows of its links and adapters, and where it does not fit the topology."""
     if host is None:
         return []
@@ -77,7 +75,7 @@ def _speeds(shape: Topology, host: Host) -> list[str]:
         return []
     rates = [a.bits_per_second or 0.0 for a in host.adapters]
     each = sum(rates) / host.accelerators / 8
-    paper = float(network.fabric.bytes_per_second)
+    paper = float(network.link_bytes_per_second)
     if abs(each / paper - 1) < 0.01:
         return []
     return [

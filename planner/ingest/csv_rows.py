@@ -15,22 +15,32 @@ from planner.texts import file_text
 def read_rows(
     path: str | Path, columns: Collection[str], noun: str, allowed: str
 ) -> list[tuple[int, dict[str, str]]]:
+    """As `rows_of`, of a file.
+
+    Raises:
+        InputError: unreadable, or as of `rows_of`.
+    """
+    return rows_of(file_text(path, allowed), str(path), columns, noun, allowed)
+
+
+def rows_of(
+    text: str, path: str, columns: Collection[str], noun: str, allowed: str
+) -> list[tuple[int, dict[str, str]]]:
     """Rows with their line numbers, by column name; empty cells are left out.
 
     columns: the names a file may use, each a `noun`. allowed: what such a file is, for errors.
 
     Raises:
-        InputError: unreadable, without rows, with an unknown column, or with a row of another
+        InputError: no CSV, without rows, with an unknown column, or with a row of another
             length than the head.
     """
-    text = file_text(path, allowed)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = list(_rows(lines, str(path), columns, noun, allowed))
+        rows = list(_rows(lines, path, columns, noun, allowed))
     except csv.Error as error:
-        raise InputError(f"not readable as CSV: {error}", path=str(path), allowed=allowed) from None
+        raise InputError(f"not readable as CSV: {error}", path=path, allowed=allowed) from None
     if not rows:
-        raise InputError("no rows under the column names", path=str(path), allowed=allowed)
+        raise InputError("no rows under the column names", path=path, allowed=allowed)
     return rows
 
 

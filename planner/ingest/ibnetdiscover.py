@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from planner.errors import InputError
 from planner.ingest.cluster import Reading, Said, level_name, listed
+from planner.ingest.joined import joined
 
 _RECORD = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
 _PORT = re.compile(
@@ -136,7 +137,7 @@ def _domains(
 ) -> Iterable[Said]:
     """Statements of every level, the leaf groups first."""
     leaves = {leaf for found in hosts.values() for leaf in found}
-    groups = _components({node: set(found) for node, found in hosts.items() if found})
+    groups = joined({node: hosts[node] for node in sorted(hosts) if hosts[node]})
     many = [g for g in groups if len({leaf for node in g for leaf in hosts[node]}) > 1]
     if many:
         notes.append(
@@ -168,21 +169,11 @@ def _domains(
         ]
         if not all(above):
             return
-        merged = _components(dict(enumerate(above)))
-        groups = [{n for k in sorted(part) for n in groups[k]} for part in merged]
+        merged = joined(dict(enumerate(above)))
+        groups = [[n for k in part for n in groups[k]] for part in merged]
         reach = [{s for k in part for s in above[k]} for part in merged]
         seen |= {s for found in reach for s in found}
         height += 1
-
-
-def _components(reach: Mapping[object, set[str]]) -> list[set]:  # type: ignore[type-arg]
-    """Keys that share a member, directly or through others, in order of their first key."""
-    groups: list[tuple[set[object], set[str]]] = []
-    for key, members in reach.items():
-        mine = [g for g in groups if g[1] & members]
-        groups = [g for g in groups if not any(g is m for m in mine)]
-        groups.append(({key}.union(*(g[0] for g in mine)), members.union(*(g[1] for g in mine))))
-    return sorted((keys for keys, _ in groups), key=lambda keys: min(map(str, keys)))
 
 
 def _short(description: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.errors import IllegalLayoutError, InputError
 from planner.problem.quantities import MAX_LAYERS
+from planner.texts import whole
 
 MOST = 10**9
 """The greatest number that is read: greater ones are slips."""
@@ -114,8 +115,8 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value).strip()
-    sign = text.removeprefix("-")
-    return int(text) if sign.isascii() and sign.isdecimal() and len(sign) <= 10 else None
+    number = whole(text.removeprefix("-"))
+    return -number if number is not None and text.startswith("-") else number
 
 
 @dataclass(frozen=True, slots=True)

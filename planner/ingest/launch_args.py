@@ -6,7 +6,6 @@ accelerate's YAML. The names are those of `targets/`; nothing is executed.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,8 @@ from planner.ingest.launch import Count, Launch, Note, Setting
 from planner.ingest.launch_count import LAUNCHER, count_of
 from planner.ingest.shell import Script, read_shell
 from planner.ingest.shell_words import Word
+from planner.json_tree import read_json
 from planner.targets import target
-from planner.texts import json_value
 
 READ = ("megatron", "torchtitan", "torchtitan-toml", "deepspeed", "accelerate")
 """Targets whose files are read back."""
@@ -120,14 +119,7 @@ def read_launch(
 def _json(text: str, path: str, forced: str | None) -> Launch | None:
     if forced not in (None, "deepspeed") or not text.lstrip().startswith("{"):
         return None
-    document = json_value(text, path, "a JSON object")
-    return _of_keys("deepspeed", path, _flat(document), lambda key: _line_of_json(text, key))
-
-
-def _line_of_json(text: str, key: str) -> int | None:
-    name = re.escape(json.dumps(key.rpartition(".")[2]))
-    found = re.search(name + r"\s*:", text)
-    return None if found is None else text.count("\n", 0, found.start()) + 1
+    return _of_tree("deepspeed", path, read_json(text, path))
 
 
 def _toml(text: str, path: str, forced: str | None) -> Launch | None:
@@ -165,20 +157,23 @@ def _yaml(text: str, path: str, forced: str | None) -> Launch | None:
     first = next((line for line in lines if not line.lstrip().startswith("#")), "")
     if forced is None and not re.match(r"[A-Za-z_][\w.]*:(\s|$)", first):
         return None
-    places: dict[str, int | None] = {}
     root = read_text(text, path)
-    _places(root, "", places)
-    document = root.plain()
-    if not isinstance(document, Mapping):
+    if not isinstance(root.value, Mapping):
         raise InputError("is no mapping", path=path, allowed=NAMED)
-    return _of_keys("accelerate", path, _flat(document), places.get)
+    return _of_tree("accelerate", path, root)
 
 
-def _places(node: Node, key: str, found: dict[str, int | None]) -> None:
-    found[key] = node.line
+def _of_tree(name: str, path: str, root: Node) -> Launch:
+    places: dict[str, int | None] = {}
+    _places(root, places)
+    return _of_keys(name, path, _flat(root.plain()), places.get)
+
+
+def _places(node: Node, found: dict[str, int | None]) -> None:
+    found[node.key] = node.line
     if isinstance(node.value, Mapping):
-        for name, child in node.value.items():
-            _places(child, f"{key}.{name}" if key else name, found)
+        for child in node.value.values():
+            _places(child, found)
 
 
 def _flat(document: Any, around: str = "") -> dict[str, Any]:

@@ -36,7 +36,7 @@ def understand_megatron(launch: Launch, scenario: Scenario) -> Understood:
     read_stages(launch, num_layers, degrees["pp"], found)
     _sequence(launch, found, read, degrees["tp"])
     _experts(launch, scenario, found, read, degrees)
-    _context(launch, found, read, degrees["cp"])
+    _context(launch, found, degrees["cp"])
     _states(launch, found, to)
     dp = max(scenario.num_accelerators // (degrees["tp"] * degrees["cp"] * degrees["pp"]), 1)
     _batch(launch, found, dp)
@@ -195,7 +195,7 @@ def _experts(
             found.defaults.append(Note("dispatcher", f"allgather: without {DISPATCHER}", None))
 
 
-def _context(launch: Launch, found: Understood, read: dict[str, Any], cp: int) -> None:
+def _context(launch: Launch, found: Understood, cp: int) -> None:
     name, sizes = "--cp-comm-type", "--hierarchical-context-parallel-sizes"
     kinds = list(dict.fromkeys(launch.settings[name].value)) if launch.has(name) else ["p2p"]
     codes = {code[name]: kind for kind, code in target("megatron").codes["cp_kind"].items()}

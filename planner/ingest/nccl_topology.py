@@ -16,6 +16,7 @@ from xml.parsers import expat
 
 from planner.errors import InputError
 from planner.ingest.cluster import Adapter, Host, Reading, host_notes, listed
+from planner.ingest.joined import sizes
 from planner.texts import whole
 
 MOST_DEPTH = 64
@@ -201,13 +202,7 @@ def _links(gpus: list[_Element], path: str) -> tuple[tuple[int, ...], tuple[int,
         reach.append(targets | ({gpu.given.get("busid", "")} if links else set()))
     if not any(counts):
         return None
-    groups: list[tuple[set[str], int]] = []
-    for targets in reach:
-        mine = [g for g in groups if g[0] & targets]
-        size = 1 + sum(size for _, size in mine)
-        groups = [g for g in groups if not any(g is m for m in mine)]
-        groups.append((targets.union(*(names for names, _ in mine)), size))
-    return tuple(counts), tuple(sorted((size for _, size in groups), reverse=True))
+    return tuple(counts), sizes(dict(enumerate(reach)))
 
 
 def _odd_speeds(

@@ -129,7 +129,7 @@ class _Reader:
         why = f"only in some cases (line {line[0].line})" if stack or branch else None
         rest = self._assignments(line, why)
         if rest:
-            self._command(rest, why)
+            self._command(rest)
 
     def _assignments(self, line: list[RawWord | ArrayAssignment], why: str | None) -> list[RawWord]:
         """Assign what the line assigns; the words of a command, if one follows."""
@@ -149,7 +149,7 @@ class _Reader:
                 self._assign(token, why)
         return []
 
-    def _command(self, words: list[RawWord], why: str | None) -> None:
+    def _command(self, words: list[RawWord]) -> None:
         name = words[0].plain or ""
         if name in ("source", ".") and len(words) > 1:
             self.script.sourced += self.expand(words[1])[:1]

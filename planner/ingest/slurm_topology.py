@@ -104,7 +104,9 @@ def _words(line: str, path: str, number: int) -> dict[str, str]:
                 nearest=nearest_of(name, _KEYS.values()),
             )  # fmt: skip
         if key in found:
-            raise InputError("the key is given twice", path=path, line=number, key=key)
+            raise InputError(
+                "the key is given twice", path=path, line=number, key=key, allowed="each key once"
+            )
         found[key] = value
     return found
 
@@ -221,7 +223,7 @@ def _tree(
                     path=path, line=switch.line, value=child, allowed="one switch above another",
                 )  # fmt: skip
             parents[child] = switch
-    heights = _heights(switches, by_name, path)
+    heights = _heights(switches, path)
     said = []
     for switch in switches:
         if switch.nodes and switch.name == UNPLACED:
@@ -239,9 +241,7 @@ def _tree(
     return said
 
 
-def _heights(
-    switches: Sequence[Switch], by_name: Mapping[str, Switch], path: str
-) -> dict[str, int]:
+def _heights(switches: Sequence[Switch], path: str) -> dict[str, int]:
     """Levels above the leaves, children before parents; a circle is refused."""
     heights: dict[str, int] = {}
     waiting = list(switches)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from planner.errors import InputError
 from planner.ingest.cluster import Adapter, Host, Reading, Said, host_notes
+from planner.ingest.joined import sizes
 
 DISTANCES = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SOC": 4, "SYS": 4}
 MOST_LINKS = 18  # of an accelerator, of any generation so far
@@ -165,8 +166,8 @@ def _host(
         for i in range(len(devices))
         if i not in gpus
     )
-    joined = _joined([[_links(rows[i].cells[j]) > 0 for j in gpus] for i in gpus])
-    return Host(node, len(gpus), joined, links, adapters, (), path, rows[0].line)
+    linked = {i: [i, *(j for j in gpus if _links(rows[i].cells[j]))] for i in gpus}
+    return Host(node, len(gpus), sizes(linked), links, adapters, (), path, rows[0].line)
 
 
 def _links(cell: str) -> int:
@@ -182,18 +183,3 @@ def _adapter(name: str, cells: Sequence[str]) -> Adapter:
     distances = [DISTANCES.get(cell, 4) for cell in cells]
     least = min(distances)
     return Adapter(name, None, tuple(i for i, d in enumerate(distances) if d == least), least)
-
-
-def _joined(linked: Sequence[Sequence[bool]]) -> tuple[int, ...]:
-    """Sizes of the groups that links join, largest first."""
-    left, sizes = set(range(len(linked))), []
-    while left:
-        group, edge = set(), [min(left)]
-        while edge:
-            one = edge.pop()
-            if one not in group:
-                group.add(one)
-                edge += [j for j in left if linked[one][j]]
-        left -= group
-        sizes.append(len(group))
-    return tuple(sorted(sizes, reverse=True))

@@ -36,7 +36,7 @@ def understand_torchtitan(launch: Launch, scenario: Scenario) -> Understood:
         found.say(launch, key, degree, to.names[key])
     _data(launch, scenario, found, to, degrees)
     num_layers = _model(launch, scenario, found, read, to)
-    _batch(launch, scenario, found, to, degrees["pp"], dash)
+    _batch(launch, found, to, degrees["pp"], dash)
     if degrees["pp"] > 1:
         _stages(launch, found, to, num_layers, degrees["pp"])
     _companions(launch, found, to, read, degrees, dash)
@@ -78,9 +78,7 @@ def _model(
     return scenario.model.num_layers
 
 
-def _batch(
-    launch: Launch, scenario: Scenario, found: Understood, to: Target, pp: int, dash: str
-) -> None:
+def _batch(launch: Launch, found: Understood, to: Target, pp: int, dash: str) -> None:
     """A local batch is all a rank passes at once; in pipelines it is cut into micro-batches."""
     name, micro = f"{dash}training.local_batch_size", to.names["mbs"]
     local = launch.whole(name, LOCAL_BATCH) or LOCAL_BATCH

@@ -16,6 +16,7 @@ from planner.errors import InputError
 from planner.problem.cluster import Cluster
 from planner.problem.objective import Objective
 from planner.problem.scenario import Scenario
+from planner.ranks import order_degrees
 
 RELATIVE = 1e-6
 """Slack of sums that were rounded."""
@@ -88,9 +89,7 @@ def _placement(plan: Plan, scenario: Scenario) -> Iterator[tuple[str, str]]:
     for tier in tiers:
         if prod(factors[tier] for factors in plan.placement.values()) != plan.fill[tier]:
             yield f"placement.*.{tier}", "the factors do not multiply to the tier's fill"
-    degrees: dict[str, int] = {}
-    for atom, factor in plan.rank_order or ():
-        degrees[atom] = degrees.get(atom, 1) * factor
+    degrees = order_degrees(plan.rank_order or ())
     for atom, factors in plan.placement.items():
         if prod(factors.values()) != degrees.get(atom, 1):
             yield f"placement.{atom}", "the factors do not multiply to the degree"

@@ -56,7 +56,7 @@ class Amount(Described):
             InputError: neither, or a band without a whole number in it.
         """
         if isinstance(value, Band):
-            return self._band(value.at_least, value.at_most, value)
+            return self._band(value.at_least, value.at_most)
         if not isinstance(value, Mapping):
             return self._whole(value, None)
         form = next((form for form in _FORMS if set(form) == set(value)), None)
@@ -70,7 +70,7 @@ class Amount(Described):
             )  # fmt: skip
         if form == _FORMS[0]:
             least, most = (self._whole(value[key], key) for key in form)
-            return self._band(least, most, value)
+            return self._band(least, most)
         middle, share = self._whole(value["about"], "about"), value["tolerance"]
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
             raise InputError(
@@ -78,9 +78,9 @@ class Amount(Described):
                 allowed="a number >= 0 and < 1: 0.1 is ten percent either way",
             )  # fmt: skip
         off = Fraction(str(share)) * middle
-        return self._band(math.ceil(middle - off), math.floor(middle + off), value)
+        return self._band(math.ceil(middle - off), math.floor(middle + off))
 
-    def _band(self, least: int, most: int, written: object) -> int | Band:
+    def _band(self, least: int, most: int) -> int | Band:
         if least > most:
             raise InputError(
                 f"a band from {least} to {most} holds nothing", key="at_most", value=most,

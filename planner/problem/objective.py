@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic_core import core_schema
 
@@ -17,7 +17,10 @@ the fewest accelerators that keep a deadline; the lowest peak of memory."""
 
 FREE = "free"
 DAY_SECONDS = 86400.0
-_OVERLAPS = ("tp", "dp", "pp", "ep")
+Overlap = Literal["tp", "dp", "pp", "ep"]
+"""Axes whose communication can run beside computation."""
+
+_OVERLAPS = get_args(Overlap)
 
 
 class CountChoices(Described):

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from planner.errors import InputError
 from planner.files import Strict
+from planner.problem.objective import Overlap
 from planner.problem.quantities import (
     Bytes,
     CountOrZero,
@@ -28,7 +29,6 @@ Schedule = Literal[
 Recompute = Literal[
     "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
 ]
-Overlap = Literal["tp", "dp", "pp", "ep"]
 ContextParallelKind = Literal["ring", "all_gather", "a2a", "hierarchical"]
 Dispatcher = Literal["alltoall", "flex", "allgather"]
 Offload = Literal["none", "optimizer", "activations", "optimizer+activations"]

@@ -80,10 +80,14 @@ class Tier(Strict):
     oversubscription: Annotated[Figure, Sourced(at_least=1)] | None = None
 
     @property
+    def link_bytes_per_second(self) -> Figure:
+        """Rate of an accelerator's own links: the override, else the fabric's."""
+        return self.fabric.bytes_per_second if self.bandwidth is None else self.bandwidth
+
+    @property
     def bytes_per_second(self) -> float:
         """Rate per accelerator and direction after override and oversubscription, as on paper."""
-        rate = self.fabric.bytes_per_second if self.bandwidth is None else self.bandwidth
-        return float(rate) / float(self.oversubscription or 1.0)
+        return float(self.link_bytes_per_second) / float(self.oversubscription or 1.0)
 
 
 class Topology(Strict):
@@ -126,6 +130,11 @@ class Topology(Strict):
     def num_accelerators(self) -> int:
         """All accelerators of the cluster."""
         return prod(self.widths)
+
+    def link_rate_key(self, position: int) -> str:
+        """Key of the value of a tier's `link_bytes_per_second` in a topology's file."""
+        own = self.tiers[position].bandwidth is not None
+        return f"tiers.{position}.{'bandwidth' if own else 'fabric.bandwidth'}.value"
 
     def with_network(self, bytes_per_second: float) -> "Topology":
         """Return the topology whose network tiers have this rate per accelerator and direction."""

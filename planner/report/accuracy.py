@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.report.numbers import percent, signed_percent
+from planner.report.numbers import ABSENT, percent, signed_percent
 from planner.report.pieces import printable
-
-ABSENT = "–"
 
 PREDICTED, RESIDUALS = "accuracy-predicted.png", "accuracy-residuals.png"
 

@@ -26,16 +26,13 @@ from planner.report.drawing import (
     title,
 )
 from planner.report.labels import text_inches
-from planner.report.numbers import gigabytes, percent, seconds
+from planner.report.numbers import SMALL_FRACTION, gigabytes, percent, seconds, terms_and_other
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, ROW, TOP, BOTTOM = 7.6, 0.26, 0.4, 0.75
 """Inches: the page, a row of the time's bars, margins."""
-
-SMALLEST = 0.005
-"""Share of the step below which terms are drawn together."""
 
 KINDS = (
     ("computes", BLUE, ("compute_gemm", "compute_attention", "compute_memory_bound", "loss")),
@@ -60,10 +57,7 @@ def plot_time(plan: Plan, ax: Axes | None = None) -> Axes:
     """A bar per term of the step, coloured by what it is; its seconds and share are written."""
     assert plan.time is not None and plan.step_seconds
     step = plan.step_seconds
-    terms = {name: value for name, value in plan.time.items() if value >= SMALLEST * step}
-    rest = sum(plan.time.values()) - sum(terms.values())
-    if rest > 1e-6 * step:
-        terms["other"] = rest
+    terms = terms_and_other(plan.time, step)
     height = TOP + ROW * len(terms) + BOTTOM
     box = (1.75 / WIDTH, BOTTOM / height, 1 - 1.95 / WIDTH, ROW * len(terms) / height)
     ax = axes_of(ax, WIDTH, height, box)
@@ -96,7 +90,7 @@ def _time_finding(time: Mapping[str, float], step: float) -> str:
         words, _ = _look(name)
         shares[words] = shares.get(words, 0.0) + value / step
     works, again, moves = (shares.get(words, 0.0) for words, *_ in KINDS)
-    more = f", {percent(again, 0)} computes again" if again >= SMALLEST else ""
+    more = f", {percent(again, 0)} computes again" if again >= SMALL_FRACTION else ""
     return (
         f"{percent(works, 0)} of a step of {seconds(step, 4)} computes{more}, "
         f"{percent(moves, 0)} waits for communication"

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from planner.answers.plan import Choice, Option, Plan
 from planner.report.layouts import layout_label
-from planner.report.numbers import gigabytes, seconds, signed_percent
+from planner.report.numbers import ABSENT, gigabytes, seconds, signed_percent
 from planner.report.pieces import FAIR, GOOD, STRONG, Phrases, facts, note, section, table
 
 MOST_ROWS = 12
-ABSENT = "–"
 
 AIMS: Mapping[str, str] = {
     "time": "least time",

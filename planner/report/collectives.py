@@ -8,10 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.report.numbers import percent, seconds, signed_percent
+from planner.report.numbers import ABSENT, percent, seconds, signed_percent
 from planner.report.pieces import BAD, FAINT, STRONG, printable, section, table
-
-ABSENT = "–"
 
 SECTIONS: Mapping[str, str] = {
     "fit": "fitted: one run per fabric",

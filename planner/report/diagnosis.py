@@ -9,11 +9,9 @@ from rich.text import Text
 
 from planner.answers.advice import Convention, Diagnosis, Suspect
 from planner.report.explain import head, times, waits_for, warnings
-from planner.report.numbers import percent, seconds, signed_percent
+from planner.report.numbers import ABSENT, percent, seconds, signed_percent
 from planner.report.pieces import BAD, FAIR, GOOD, STRONG, facts, note, printable, section, table
 from planner.units import format_quantity
-
-ABSENT = "–"
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> RenderableType:

@@ -11,11 +11,14 @@ from planner.answers.advice import LABELS, Action, Explanation, GroupPlace, Regi
 from planner.answers.plan import Plan
 from planner.report.layouts import layout_label
 from planner.report.numbers import (
+    ABSENT,
+    SMALL_FRACTION,
     compact,
     milliseconds,
     percent,
     seconds,
     signed_seconds,
+    terms_and_other,
 )
 from planner.report.pieces import (
     FAINT,
@@ -30,11 +33,6 @@ from planner.report.pieces import (
     table,
 )
 from planner.report.text import plan_report
-
-ABSENT = "–"
-SMALL_FRACTION = 0.005
-"""Parts of the ledger below this share of the step are drawn together as 'other'; exchanges and
-gains below it are called nothing."""
 
 LEDGER: Mapping[str, str] = {
     "model_flops": "model FLOPs at the peak",
@@ -130,11 +128,8 @@ def head(plan: Plan) -> RenderableType:
 def waits_for(plan: Plan, regime: Regime, title: str = "What the step waits for") -> RenderableType:
     """The regime, the metric that fits it, and the ledger."""
     total = plan.step_seconds or 0.0
-    shown = {n: v for n, v in regime.ledger.items() if v >= SMALL_FRACTION * total}
-    other = sum(regime.ledger.values()) - sum(shown.values())
-    names = {LEDGER[name]: value for name, value in shown.items()}
-    if other > 1e-6 * total:
-        names["other"] = other
+    shown = terms_and_other(regime.ledger, total)
+    names = {LEDGER.get(name, name): value for name, value in shown.items()}
     longest = max(names.values(), default=1.0)
     unit, factor = ("s", 1.0) if total >= 1 else ("ms", 1e-3)
     rows: list[Sequence[RenderableType | str]] = [

@@ -10,10 +10,8 @@ from rich.text import Text
 from planner.answers.plan import GroupReport, Plan
 from planner.problem.scenario import Scenario
 from planner.report.layouts import order_in_words
-from planner.report.numbers import compact, gigabytes, milliseconds, percent, signed_seconds
+from planner.report.numbers import ABSENT, compact, gigabytes, milliseconds, percent, signed_seconds
 from planner.report.pieces import FAINT, FAIR, STRONG, facts, note, section, table
-
-ABSENT = "–"
 
 MEANING = {
     "tp": "tensor",

@@ -8,10 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.report.numbers import percent, plural, seconds, signed_percent
+from planner.report.numbers import ABSENT, percent, plural, seconds, signed_percent
 from planner.report.pieces import STRONG, note, printable, section, table
 
-ABSENT = "–"
 WHICH = {"held_out": " that no fit has seen", "all": ""}
 ERRORS = [("median", "r"), ("MAPE", "r"), ("bias", "r"), ("p95", "r")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -20,6 +21,18 @@ HEADS = {
     "logits": "logits", "buffers": "bufs", "runtime": "runtime", "allocator": "alloc",
 }  # fmt: skip
 """Term → the head of its column."""
+
+
+def excess(over_bytes: float) -> str:
+    """By how much a layout misses the memory, or how little it leaves."""
+    if over_bytes > 0:
+        return f"{gigabytes(over_bytes)} GB too much"
+    return f"fragile, {gigabytes(-over_bytes)} GB free"
+
+
+def fullest(miss: Mapping[str, Any]) -> str:
+    """Where the fullest rank of a layout that does not fit is."""
+    return "a middle stage" if miss["stage"] is None else f"stage {miss['stage']}"
 
 
 def fullest_stage(memory: MemoryReport) -> RenderableType:

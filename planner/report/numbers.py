@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+ABSENT = "–"
+"""Stands where there is nothing to say."""
+
+SMALL_FRACTION = 0.005
+"""Share of a step below which a time is told with others, and a gain is called nothing."""
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
@@ -82,3 +89,10 @@ def _significant(value: float, digits: int) -> str:
 def plural(number: int, noun: str) -> str:
     """'1 placement', '560 placements'."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def terms_and_other(terms: Mapping[str, float], step_seconds: float) -> dict[str, float]:
+    """Seconds of the terms, the small ones together as 'other'."""
+    shown = {n: v for n, v in terms.items() if v >= SMALL_FRACTION * step_seconds}
+    other = sum(terms.values()) - sum(shown.values())
+    return shown | ({"other": other} if other > 1e-6 * step_seconds else {})

@@ -8,7 +8,7 @@ beginning and their end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -214,6 +214,7 @@ def _draw(panel: Panel, ax: Axes, top: float, inside: bool, opened: bool) -> Non
     columns = _kept(panel.num_columns, MOST_COLUMNS)
     rows = _kept(panel.num_rows, MOST_ROWS)
     cell = min((width - SIDE) / len(columns), 1.7)
+    size, texts = _texts(panel, cell)
     ax.text(0, top + 0.07, _heading(panel, inside), fontsize=LABEL, va="center", fontweight="bold")
     names = ["…" if column is None else _member(panel.columns, column) for column in columns]
     if max(text_inches(name, SMALL) for name in names) > 0.96 * cell:
@@ -231,35 +232,43 @@ def _draw(panel: Panel, ax: Axes, top: float, inside: bool, opened: bool) -> Non
                 ax.text(SIDE + (i + 0.5) * cell, y + CELL / 2, "…", ha="center", va="center",
                         fontsize=LABEL, color=GREY)  # fmt: skip
             elif not panel.strings or panel.child(row, column) < len(panel.strings):
-                _box(panel, row, column, (SIDE + i * cell, y, cell), opened, ax)
+                marked = opened and panel.child(row, column) == 0
+                colour, left = _colour(panel, row, column), SIDE + i * cell
+                _box((left, y, cell), colour, marked, ax)
+                ax.text(left + cell / 2, y + CELL / 2, texts(panel.child(row, column)),
+                        fontsize=size, ha="center", va="center", color=ink(colour))  # fmt: skip
 
 
-def _box(
-    panel: Panel, row: int, column: int, place: tuple[float, float, float], opened: bool, ax: Axes
-) -> None:
-    """A child at (left, top, width), with its ranks or what it holds."""
+def _texts(panel: Panel, width: float) -> tuple[float, Callable[[int], str]]:
+    """What stands in a child's box of this width, its ranks or what it holds, and of which size.
+
+    Of one size and form in a panel: the longest text decides.
+    """
+    last = (len(panel.strings) or panel.num_columns * panel.num_rows) - 1
+    longest = max((*panel.strings, _range(*_ranks(panel, last))), key=len)
+    size = _fitting(longest, width)
+    if panel.strings:
+        return size, panel.strings.__getitem__
+    if size >= READABLE:
+        return size, lambda child: _range(*_ranks(panel, child))
+    return _fitting(f"{_ranks(panel, last)[0]:,}", width), lambda k: f"{_ranks(panel, k)[0]:,}"
+
+
+def _fitting(text: str, width: float) -> float:
+    return min(SMALL, SMALL * FILLED * width / text_inches(text, SMALL))
+
+
+def _box(place: tuple[float, float, float], colour: Any, marked: bool, ax: Axes) -> None:
+    """A child at (left, top, width)."""
     from matplotlib.patches import Rectangle
 
     left, top, width = place
-    child, colour = panel.child(row, column), _colour(panel, row, column)
-    marked = opened and child == 0
     ax.add_patch(
         Rectangle(
             (left + 0.015, top + 0.015), width - 0.03, CELL - 0.03, facecolor=colour,
             edgecolor=BLACK if marked else GREY, linewidth=2.0 if marked else 0.5,
         )
     )  # fmt: skip
-    # of one size and form in a panel: the longest text decides
-    last = _range(*_ranks(panel, (len(panel.strings) or panel.num_columns * panel.num_rows) - 1))
-    longest = max((*panel.strings, last), key=len)
-    size = min(SMALL, SMALL * FILLED * width / text_inches(longest, SMALL))
-    text = panel.strings[child] if panel.strings else _range(*_ranks(panel, child))
-    if size < READABLE and not panel.strings:
-        firsts = f"{_ranks(panel, panel.num_columns * panel.num_rows - 1)[0]:,}"
-        text = f"{_ranks(panel, child)[0]:,}"
-        size = min(SMALL, SMALL * FILLED * width / text_inches(firsts, SMALL))
-    ax.text(left + width / 2, top + CELL / 2, text, fontsize=size, ha="center", va="center",
-            color=ink(colour))  # fmt: skip
 
 
 def _ranks(panel: Panel, child: int) -> tuple[int, int]:

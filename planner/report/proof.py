@@ -12,6 +12,7 @@ from rich.text import Text
 from planner.answers.plan import Plan, SearchReport
 from planner.report import choice
 from planner.report.layouts import layout_in_words, runs
+from planner.report.memory import excess, fullest
 from planner.report.numbers import gigabytes, percent, plural, seconds
 from planner.report.pieces import BAD, FAINT, FAIR, GOOD, Phrases, facts, printable, section, table
 
@@ -103,10 +104,8 @@ def _nearest_miss(miss: Mapping[str, Any] | None) -> RenderableType | None:
     if miss is None:
         return Text("No layout keeps the rules and the restrictions of `search:`.")
     degrees, pieces = layout_in_words(miss["layout"])
-    stage = "a middle stage" if miss["stage"] is None else f"stage {miss['stage']}"
-    over = miss["over_bytes"]
-    how = f"{gigabytes(over)} GB too much" if over > 0 else f"fragile, {gigabytes(-over)} GB free"
-    needs = f"{how} on {stage}, where {miss['term']} takes most"
+    how = excess(miss["over_bytes"])
+    needs = f"{how} on {fullest(miss)}, where {miss['term']} takes most"
     return facts([("Nearest", degrees), ("", Phrases(pieces)), ("Misses by", needs)])
 
 

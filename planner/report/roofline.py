@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.answers.roofs import COLLECTIVES, Roofline
 from planner.report.layouts import layout_label
-from planner.report.numbers import compact, from_ridge, gigabytes, seconds
+from planner.report.numbers import ABSENT, compact, from_ridge, gigabytes, seconds
 from planner.report.pieces import (
     BAD,
     FAINT,
@@ -24,8 +24,6 @@ from planner.report.pieces import (
     table,
 )
 from planner.units import format_quantity
-
-ABSENT = "–"
 
 Row = Sequence[RenderableType | str]
 

@@ -8,10 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.report.numbers import percent, plural, signed_percent
+from planner.report.numbers import ABSENT, percent, plural, signed_percent
 from planner.report.pieces import FAINT, STRONG, facts, note, printable, section, table
-
-ABSENT = "–"
 
 Row = Sequence[RenderableType | str]
 

@@ -12,13 +12,7 @@ from planner.answers.plan import Plan
 from planner.errors import IllegalLayoutError
 from planner.problem.scenario import scenario_from_document
 from planner.report.layouts import layout_in_words, layout_label, order_in_words
-from planner.report.numbers import (
-    gigabytes,
-    percent,
-    seconds,
-    signed_percent,
-    words,
-)
+from planner.report.numbers import ABSENT, gigabytes, percent, seconds, signed_percent, words
 from planner.report.pieces import (
     BAD,
     FAINT,
@@ -30,8 +24,6 @@ from planner.report.pieces import (
     section,
     table,
 )
-
-ABSENT = "–"
 
 Row = Sequence[RenderableType | str]
 

@@ -24,6 +24,7 @@ from planner.report.numbers import (
     seconds,
     signed_percent,
     signed_seconds,
+    terms_and_other,
     words,
 )
 from planner.report.pieces import (
@@ -39,9 +40,6 @@ from planner.report.pieces import (
     table,
 )
 from planner.report.proof import excluded, no_answer, proof
-
-SMALL_FRACTION = 0.005
-"""Time terms below this share of the step are drawn together as 'other'."""
 
 TOLD_TERMS = 3
 """How many of a runner-up's differing terms are named."""
@@ -205,10 +203,7 @@ def _time(plan: Plan) -> RenderableType | None:
     if not plan.time or not plan.step_seconds:
         return None
     step = plan.step_seconds
-    shown = {name: value for name, value in plan.time.items() if value >= SMALL_FRACTION * step}
-    other = sum(plan.time.values()) - sum(shown.values())
-    if other > 1e-6 * step:
-        shown["other"] = other
+    shown = terms_and_other(plan.time, step)
     unit, factor = ("s", 1.0) if step >= 1 else ("ms", 1e-3)
     longest = max(shown.values(), default=1.0)
     rows: list[Sequence[RenderableType | str]] = [

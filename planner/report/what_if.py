@@ -10,12 +10,11 @@ from rich.text import Text
 
 from planner.answers.outlook import BreakEven, ScalePoint, Scaling, Upgrade, WhatIf
 from planner.report.layouts import layout_label
-from planner.report.numbers import percent, seconds, signed_seconds, words
+from planner.report.numbers import ABSENT, percent, seconds, signed_seconds, words
 from planner.report.pieces import FAIR, GOOD, STRONG, Phrases, note, printable, section, table
 from planner.report.sweep_rows import COUNT
 from planner.report.text import plan_report
 
-ABSENT = "–"
 NOTHING = 0.0005
 """Gains below this share of the step are called nothing."""
 

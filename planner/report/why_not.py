@@ -10,6 +10,7 @@ from rich.text import Text
 
 from planner.answers.why_not import BrokenRule, WhyNot
 from planner.report.layouts import layout_in_words, layout_labels
+from planner.report.memory import excess, fullest
 from planner.report.numbers import (
     gigabytes,
     percent,
@@ -67,7 +68,7 @@ def why_not_report(answer: WhyNot) -> RenderableType:
 
 def _headline(answer: WhyNot) -> str:
     if answer.verdict == "unfit" and answer.over_bytes is not None:
-        return f", {_excess(answer.over_bytes)} at best"
+        return f", {excess(answer.over_bytes)} at best"
     if answer.verdict == "illegal":
         return f" by {plural(len(answer.rules), 'rule')}{' together' * answer.together}"
     if answer.verdict == "larger":
@@ -98,10 +99,6 @@ def _mostly(answer: WhyNot) -> str:
         name, group = max(groups.items(), key=lambda item: item[1]["extra_seconds"])
         told += f", of {name} ({group['members']:,} ranks) on {group['tier']}"
     return told
-
-
-def _excess(over: float) -> str:
-    return f"{gigabytes(over)} GB too much" if over > 0 else f"fragile, {gigabytes(-over)} GB free"
 
 
 def _steps(answer: WhyNot) -> tuple[float, float]:
@@ -152,15 +149,15 @@ def _miss(answer: WhyNot) -> RenderableType | None:
     miss = answer.miss
     if miss is None:
         return None
-    where = "a middle stage" if miss["stage"] is None else f"stage {miss['stage']}"
     rows = [
         (name.replace("_", " "), gigabytes(value), "largest" * (name == miss["term"]))
         for name, value in sorted(miss["terms"].items(), key=lambda item: -item[1])
         if value >= SMALL_FRACTION * miss["peak_bytes"]
     ]
-    rows.append(("peak", gigabytes(miss["peak_bytes"]), _excess(miss["over_bytes"])))
+    rows.append(("peak", gigabytes(miss["peak_bytes"]), excess(miss["over_bytes"])))
     return section(
-        f"Its fullest rank, on {where}, in GB", table([("", "l"), ("", "r"), ("", "w")], rows)
+        f"Its fullest rank, on {fullest(miss)}, in GB",
+        table([("", "l"), ("", "r"), ("", "w")], rows),
     )
 
 

@@ -75,12 +75,6 @@ class Answer:
     excluded: Counter[str]
     best_splits: int = 0
 
-    @classmethod
-    def of(cls, problem: LayoutProblem, legal: LayoutTable, result: SearchResult) -> Answer:
-        """The answer over layouts that were written out at once."""
-        unfit = len(legal) - problem.num_shapes
-        return cls(problem, legal, result, Counter({MEMORY_RULE: unfit}))
-
 
 class _StoppedError(Exception):
     """The search is to stop, and has something to show."""

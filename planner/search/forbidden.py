@@ -16,6 +16,7 @@ from planner.layout import OVERLAPS, RECOMPUTE, Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.enumerate import NESTED_RULE, families, layouts
 from planner.search.hitting import smallest_hitting_set
+from planner.search.legality import split_holds
 from planner.search.model_rules import rules_for
 from planner.search.placement import fills
 from planner.search.restrictions import (
@@ -75,8 +76,8 @@ def completions(
         yield layouts(ctx, asked, prune)[0]
         return
     for table in with_keys(_without(ctx, asked, given, prune), given):
-        if len(table) and _splits(ctx, table):
-            yield table.take(np.logical_and.reduce(list(rule_masks(ctx, table).values())))
+        for part in _split_alike(ctx, table):
+            yield part.take(np.logical_and.reduce(list(rule_masks(ctx, part).values())))
 
 
 def _without(ctx: CostContext, asked: Search, given: Mapping[str, Any], prune: bool) -> LayoutTable:
@@ -92,13 +93,15 @@ def _without(ctx: CostContext, asked: Search, given: Mapping[str, Any], prune: b
     return table.take(table.overlap_ep == 0) if "overlap" in given else table
 
 
-def _splits(ctx: CostContext, table: LayoutTable) -> bool:
-    split = table.stage_layers
-    return split is None or (
-        sum(split) == ctx.model.num_layers
-        and min(split) >= 1
-        and bool(((table.pp == len(split)) | (table.pp * table.vp == len(split))).all())
-    )
+def _split_alike(ctx: CostContext, table: LayoutTable) -> Iterator[LayoutTable]:
+    """The layouts that can have the table's split of the layers, of as many chunks each."""
+    if table.stage_layers is None:
+        yield from [table] * bool(len(table))
+        return
+    for pp, vp in np.unique(np.stack([table.pp, table.vp], axis=1), axis=0).tolist():
+        part = table.take((table.pp == pp) & (table.vp == vp))
+        if split_holds(ctx, part.row(0)):
+            yield part
 
 
 def rule_masks(ctx: CostContext, table: LayoutTable) -> dict[str, BoolArray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -74,6 +75,44 @@ def search_leanest(
     return Leanest(Answer(problem, near, result, counts), least, min(least, rest))
 
 
+def best_of(
+    ctx: CostContext, asked: Search, tables: Iterable[LayoutTable], watch: Watch = unwatched
+) -> Answer | None:
+    """The best of some tables' layouts that fit, with its place: the fastest, or where the least
+    memory is asked the fastest of the least peak. None where none fits or none can be placed."""
+    lean = asked.objective == "least_memory"
+    parts = []
+    for legal in tables:
+        fit = legal.take(accepted(ctx, asked, legal))
+        parts.append((legal, fit, _peaks(ctx, fit) if lean else np.zeros(len(fit))))
+    above = -inf  # peaks up to here belong to layouts that cannot be placed
+    while True:
+        rest = [float(peaks[peaks > above].min(initial=inf)) for *_, peaks in parts]
+        least = min(rest, default=inf)
+        if least == inf:
+            return None
+        most = least * (1.0 + asked.tie_fraction)
+        answers = []
+        for legal, fit, peaks in parts:
+            problem = LayoutProblem(ctx, fit.take((peaks > above) & (peaks <= most)))
+            result = search_table(problem, asked, 1, None, watch)
+            if result is not None and result.best is not None:
+                left = Counter({
+                    MEMORY_RULE: len(legal) - len(fit),
+                    BOUND_RULE: len(fit) - problem.num_shapes,
+                })  # fmt: skip
+                answers.append(
+                    (result.objective_seconds or inf, Answer(problem, legal, result, left))
+                )
+        if answers:
+            return min(answers, key=lambda pair: pair[0])[1]
+        above = most
+
+
+def _peaks(ctx: CostContext, table: LayoutTable) -> FloatArray:
+    return in_blocks(table, lambda part: memory.worst_stage(ctx, part)[1])
+
+
 def _nearest(
     ctx: CostContext, asked: Search, pool: Pool, above: float, deadline: float
 ) -> tuple[LayoutTable, float, float, Counter[str]]:
@@ -91,7 +130,7 @@ def _nearest(
         excluded += ruled + more
         excluded[MEMORY_RULE] += int(np.count_nonzero(~fits))
         written = written.take(fits)
-        found = in_blocks(written, lambda part: memory.worst_stage(ctx, part)[1])
+        found = _peaks(ctx, written)
         within = found > above
         near, peaks = near.joined(written.take(within)), np.append(peaks, found[within])
         least = min(least, float(peaks.min(initial=np.inf)))

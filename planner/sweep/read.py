@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from planner.answers.plan import Plan
 from planner.errors import InputError
 from planner.sweep.rows import Cells, columns_of
-from planner.sweep.store import Reader
+from planner.sweep.store import read, read_plan
 from planner.sweep.work import unpacked
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Sweep:
         Raises:
             InputError: the point is not finished, or failed and has no plan.
         """
-        data = Reader(self.folder).plan(point)
+        data = read_plan(self.folder, point)
         if data is None:
             row = next(row for row in self.rows if row["point"] == point)
             raise InputError(
@@ -87,13 +87,12 @@ def read_sweep(folder: str | Path) -> Sweep:
     Raises:
         InputError: no sweep is there, or its file is not ours.
     """
-    reader = Reader(Path(folder))
-    about, rows = reader.about(), reader.rows()
-    columns = columns_of(rows)
+    kept = read(Path(folder))
+    columns = columns_of(kept.rows)
     return Sweep(
-        name=about["name"],
+        name=kept.about["name"],
         folder=Path(folder),
-        axes=json.loads(about["axes"]),
-        rows=[{name: row.get(name) for name in columns} for row in rows],
-        num_points=reader.number_of_points(),
+        axes=json.loads(kept.about["axes"]),
+        rows=[{name: row.get(name) for name in columns} for row in kept.rows],
+        num_points=kept.num_points,
     )

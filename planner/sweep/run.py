@@ -34,7 +34,6 @@ class Progress:
     done: int
     reused: int
     seconds: float
-    counts: Counter[str]  # by status, of the points done by this run
 
     @property
     def points_per_second(self) -> float:
@@ -103,7 +102,7 @@ class _Run:
     reused: int
     tell: Tell
     started: float = field(default_factory=time.perf_counter)
-    counts: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
     out: dict[Future[Result], Point] = field(default_factory=dict)
     deaths: Counter[int] = field(default_factory=Counter)  # by point, of workers alone with it
     deaths_on_end: int = 0
@@ -188,7 +187,7 @@ class _Run:
 
     def _keep(self, point: Point, result: Result, final: bool = True) -> None:
         self.store.add(point.key, program_version(), result.cells, result.plan, final)
-        self.counts[result.cells["status"]] += 1
+        self.kept += 1
         if result.plan is not None:
             self.deaths_on_end = 0
         self._tell()
@@ -199,7 +198,7 @@ class _Run:
                 self._keep(point, workers.result(future))
 
     def _tell(self) -> None:
-        done = self.reused + self.counts.total()
+        done = self.reused + self.kept
         seconds = time.perf_counter() - self.started
         total = len(self.points.points)
-        self.tell(Progress(total, done, self.reused, seconds, Counter(self.counts)))
+        self.tell(Progress(total, done, self.reused, seconds))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from planner.errors import InputError
 from planner.sweep.points import Points
@@ -30,6 +31,8 @@ _TABLES = (
     "axis_values TEXT NOT NULL)",
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
+
+_Answer = TypeVar("_Answer")
 
 
 @contextmanager
@@ -186,69 +189,93 @@ def _require_ours(db: sqlite3.Connection, path: Path) -> None:
 # ---------------------------------------------------------------- reading
 
 
-class Reader:
-    """What a folder holds, also while a sweep writes into it."""
+@dataclass(frozen=True)
+class Kept:
+    """What a folder holds at one moment, also while a sweep writes into it.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
-        if not self.path.is_file():
-            raise _no_sweep(folder)
+    about: name, axes, settings. rows: point, key, axes and cells of what is finished, in the order
+    of the points. num_points: how many points the sweep has, finished or not.
+    """
 
-    def _rows(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        place = self.path.resolve().as_uri()
-        try:
-            for mode in ("mode=ro", "mode=ro&immutable=1"):  # where the log cannot be opened
-                try:
-                    with closing(sqlite3.connect(f"{place}?{mode}", uri=True)) as db:
-                        if _is_empty(db):
-                            raise _no_sweep(self.path.parent)
-                        _require_ours(db, self.path)
-                        return db.execute(query, tuple(values)).fetchall()
-                except sqlite3.OperationalError as error:
-                    failure = error
-            raise failure
-        except sqlite3.Error as error:
+    about: dict[str, str]
+    rows: list[Cells]
+    num_points: int
+
+
+def read(folder: Path) -> Kept:
+    """The sweep that was last run into a folder.
+
+    Raises:
+        InputError: no sweep is there, or its file is not ours.
+    """
+    return _ask(folder, _kept)
+
+
+def _kept(db: sqlite3.Connection) -> Kept:
+    rows = db.execute(
+        "SELECT point, key, axis_values, cells FROM points JOIN results USING (key) ORDER BY point"
+    )
+    return Kept(
+        about=dict(db.execute("SELECT name, value FROM about").fetchall()),
+        rows=[
+            {"point": point, "key": key, **_row(json.loads(values), json.loads(cells))}
+            for point, key, values, cells in rows
+        ],
+        num_points=_num_points(db),
+    )
+
+
+def _row(axes: Cells, cells: Cells) -> Cells:
+    """Cells do not hide an axis of the same name: num_accelerators, model, topology."""
+    return axes | cells | axes
+
+
+def _num_points(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM points").fetchone()[0])
+
+
+def read_plan(folder: Path, point: int) -> bytes | None:
+    """The compressed plan of a point; None where it failed.
+
+    Raises:
+        InputError: no such point is finished, or no sweep is there.
+    """
+
+    def plan(db: sqlite3.Connection) -> bytes | None:
+        query = "SELECT plan FROM points JOIN results USING (key) WHERE point = ?"
+        found = db.execute(query, (point,)).fetchone()
+        if found is None:
             raise InputError(
-                f"cannot be read: {error}", path=str(self.path), allowed="a sweep's results"
-            ) from None
-
-    def about(self) -> dict[str, str]:
-        """What the sweep is: name, axes, settings."""
-        found = dict(self._rows("SELECT name, value FROM about"))
-        if not found:  # it is about to begin
-            raise _no_sweep(self.path.parent)
-        return found
-
-    def number_of_points(self) -> int:
-        """How many points the sweep has, finished or not."""
-        return int(self._rows("SELECT count(*) FROM points")[0][0])
-
-    def rows(self) -> list[Cells]:
-        """Point, key, axes and cells of what is finished, in the order of the points."""
-        found = self._rows(
-            "SELECT point, key, axis_values, cells FROM points JOIN results USING (key) "
-            "ORDER BY point"
-        )
-        return [
-            {"point": point, "key": key, **json.loads(values), **_beside(values, cells)}
-            for point, key, values, cells in found
-        ]
-
-    def plan(self, point: int) -> bytes | None:
-        """The compressed plan of a point."""
-        found = self._rows(
-            "SELECT plan FROM points JOIN results USING (key) WHERE point = ?", (point,)
-        )
-        if not found:
-            raise InputError(
-                f"no finished point {point}", path=str(self.path), value=point,
-                allowed=f"a finished point from 0 to {self.number_of_points() - 1}",
+                f"no finished point {point}", path=str(folder / FILE), value=point,
+                allowed=f"a finished point from 0 to {_num_points(db) - 1}",
             )  # fmt: skip
-        data: bytes | None = found[0][0]
+        data: bytes | None = found[0]
         return data
 
+    return _ask(folder, plan)
 
-def _beside(values: str, cells: str) -> Cells:
-    """Cells that do not hide an axis of the same name: num_accelerators, model, topology."""
-    axes = json.loads(values)
-    return {name: value for name, value in json.loads(cells).items() if name not in axes}
+
+def _ask(folder: Path, answer: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+    """What is read of a folder's file in one transaction."""
+    path = folder / FILE
+    if not path.is_file():
+        raise _no_sweep(folder)
+    place = path.resolve().as_uri()
+    try:
+        for mode in ("mode=ro", "mode=ro&immutable=1"):  # where the log cannot be opened
+            try:
+                with closing(sqlite3.connect(f"{place}?{mode}", uri=True)) as db:
+                    db.execute("BEGIN")
+                    if _is_empty(db):
+                        raise _no_sweep(folder)
+                    _require_ours(db, path)
+                    if not db.execute("SELECT count(*) FROM about").fetchone()[0]:
+                        raise _no_sweep(folder)  # it is about to begin
+                    return answer(db)
+            except sqlite3.OperationalError as error:
+                failure = error
+        raise failure
+    except sqlite3.Error as error:
+        raise InputError(
+            f"cannot be read: {error}", path=str(path), allowed="a sweep's results"
+        ) from None

@@ -7,7 +7,6 @@ import json
 import pytest
 
 import planner
-from planner.advise import check as checking
 from planner.report.check import check_report
 from planner.report.pieces import plain_text
 
@@ -21,10 +20,10 @@ def scenario(model, topology, count, **more):
 
 
 @pytest.fixture(autouse=True)
-def no_search(request, monkeypatch):
+def searched_where_asked(request):
     """Without the search for a better layout, but where the case is about it."""
     if "topo_03" not in request.node.name:
-        monkeypatch.setattr(checking, "_better", lambda found: None)
+        request.getfixturevalue("no_search")
 
 
 def megatron(given, flags, batch=256, **more):

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.advise import check as checking
 from planner.errors import PlannerError
 from planner.report.check import check_report
 from planner.report.pieces import plain_text
@@ -44,11 +43,7 @@ def damaged(draw):
     return text
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_search():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checking, "_better", lambda found: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_search")
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.advise import check as checking
 from planner.errors import ExportError
 from planner.export import export_plan
 from planner.layout import CP_KINDS, OVERLAPS, Layout
@@ -74,11 +73,6 @@ def scored(plan, order, axes):
         software=software, search=scenario.search.replace(orders="framework")
     )
     return planner.evaluate(scenario, plan.layout).step_seconds
-
-
-@pytest.fixture
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.advise import check as checking
 from planner.errors import InputError, UnknownNameError
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
@@ -89,11 +88,6 @@ SCRIPTS = {
 
 def read(name):
     return (FOLDER / name).read_text("utf-8")
-
-
-@pytest.fixture
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -189,7 +183,7 @@ BAD = {
     "unknown value": ("--tensor-model-parallel-size $(nproc) --bf16", "command substitution"),
     "no value": ("--bf16 --tensor-model-parallel-size", "has no value"),
     "bare variable": ("torchrun p.py --micro-batch-size $MBS --bf16", "MBS is not set"),
-    "json": ('{"train_batch_size": 1,', "is not JSON"),
+    "json": ('{"train_batch_size": 1,', "not readable as JSON"),
     "toml": ("[training]\nlocal_batch_size = = 1\n", "not readable as TOML"),
     "yaml": ("distributed_type: FSDP\n bad: [\n", "not readable as YAML"),
     "other yaml": ("kind: Pod\nspec: 3\n", "nothing in it is known"),

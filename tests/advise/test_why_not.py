@@ -14,6 +14,7 @@ from planner import api
 from planner.advise.why_not import why_not
 from planner.answers.plan import Plan
 from planner.answers.why_not import WhyNot
+from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.layout import Layout, LayoutTable
@@ -23,6 +24,7 @@ from planner.report.why_not import why_not_report
 from planner.search.enumerate import layouts
 from planner.search.legality import broken_rules
 from planner.search.model_rules import rules_for
+from planner.search.room import accepted
 from tests.expert_scenarios import experts
 from tests.oracles import plain_least_step
 from tests.scenarios import (
@@ -261,7 +263,10 @@ def test_overlap_and_splits_of_stages_are_completed_too() -> None:
     scenario = small_scenario(8, search=Search(mbs=(1,), tie_fraction=0.0))
     ctx = CostContext.of(scenario)
     best = api.plan(scenario, 1)
-    for values in ({"overlap": "none"}, {"stage_layers": (1, 3)}, {"overlap": "dp", "pp": 2}):
+    for values in (
+        {"overlap": "none"}, {"stage_layers": (1, 3)}, {"overlap": "dp", "pp": 2},
+        {"pp": 2, "stage_layers": (1, 1, 1, 1)},
+    ):  # fmt: skip
         answer = why_not(scenario, values, best)
         assert answer.verdict == "slower" and answer.other is not None
         assert answer.other.layout is not None
@@ -275,6 +280,37 @@ def test_overlap_and_splits_of_stages_are_completed_too() -> None:
         least = min(plain_least_step(ctx, row) for row in kept)
         assert answer.other.step_seconds is not None
         assert isclose(answer.other.step_seconds, least, rel_tol=1e-9)
+
+
+def test_a_chunk_at_an_end_may_be_empty() -> None:
+    """Where the software lets it; of six chunks in all, which only one number a rank makes."""
+    scenario = small_scenario(8, software=small_software(empty_end_chunks=True))
+    answer = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 1, 1, 1, 0)})
+    assert answer.verdict == "slower" and answer.other is not None
+    assert answer.other.layout is not None and answer.other.layout["vp"] == 3
+    refused = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 0, 2, 0, 1)})  # a rank without
+    assert refused.verdict == "illegal"
+
+
+@pytest.mark.parametrize(
+    "values", [{"overlap": "none"}, {"stage_layers": (1, 3)}, {"recompute": "full"}]
+)
+def test_where_the_least_memory_is_asked_completions_are_the_leanest(
+    values: dict[str, Any],
+) -> None:
+    """Also of keys that no search crosses, which are set on layouts written out."""
+    scenario = small_scenario(8, search=Search(objective="least_memory", tie_fraction=0.0))
+    ctx = CostContext.of(scenario)
+    answer = why_not(scenario, values)
+    table, _ = layouts(ctx, Search(), prune=False, ruled=False)
+    rows = [Layout(**fields(table.row(i)) | values) for i in range(len(table))]
+    legal = [LayoutTable.from_layouts([r]) for r in rows if not list(broken_rules(ctx, r))]
+    peaks = [
+        memory.worst_stage(ctx, one)[1][0]
+        for one in legal if accepted(ctx, scenario.search, one)[0]
+    ]  # fmt: skip
+    assert answer.other is not None and answer.other.memory is not None
+    assert answer.other.memory.peak_bytes == min(peaks)
 
 
 def fields(layout: Layout) -> dict[str, Any]:

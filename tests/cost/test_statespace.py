@@ -122,7 +122,7 @@ def test_bytes_by_hand() -> None:
 
 def test_kept_bytes_by_hand() -> None:
     """y and the norm's input; back, x, B and C convolved again, all gradients, FP32 states."""
-    kept, working = scan_kept(mamba(), scan_widths(mamba(), 1, 1), 2.0)
+    kept, working = scan_kept(scan_widths(mamba(), 1, 1), 2.0)
     assert kept == 2 * 2 * 64
     assert working == 2 * (80 + 80 + 152) + 2 * 4 * 16
 
@@ -163,6 +163,6 @@ def test_table_equals_numbers(rows: list[tuple[int, int]]) -> None:
         for formula in (
             lambda w: scan_flops(mamba(), w),
             lambda w: scan_bytes(w, 2.0),
-            lambda w: scan_kept(mamba(), w, 2.0),
+            lambda w: scan_kept(w, 2.0),
         ):
             assert [float(part[i]) for part in formula(table)] == [float(p) for p in formula(one)]

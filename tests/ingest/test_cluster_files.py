@@ -202,7 +202,7 @@ def test_topology_yaml_has_several_topologies() -> None:
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1", r"in a \(line 1\) and in b"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Switches=a\nSwitchName=c Switches=a", "held by b"),
         ("SwitchNam=a Nodes=n1", "did you mean 'SwitchName'"),
-        ("SwitchName=a Nodes=n1 Nodes=n2", "given twice"),
+        ("SwitchName=a Nodes=n1 Nodes=n2", "given twice; allowed: each key once"),
         ("Nodes=n1", "neither a switch nor a block"),
         ("SwitchName=a", "no node is named"),
         ("BlockName=a Nodes=n1\nBlockName=b Nodes=n[1-2]", "is in a"),

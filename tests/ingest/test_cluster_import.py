@@ -48,6 +48,22 @@ def test_topology_yaml_overrides_topology_conf(tmp_path: Path) -> None:
         assert any("overrides" in note for note in found.notes)
 
 
+def test_trees_are_as_deep_as_they_are(tmp_path: Path) -> None:
+    """A chain of 25 switches above two nodes."""
+    chain = "".join(f"SwitchName=s{k + 1} Switches=s{k}\n" for k in range(24))
+    found = import_topology(files(tmp_path, conf=f"SwitchName=s0 Nodes=n[1-2]\n{chain}"))
+    assert found.inventory is not None
+    assert found.inventory.tiers == (
+        "leaf", "spine", "core", *(f"tier-{k}" for k in range(3, 25)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["tier-03", "tier-1", "3", "row"])
+def test_a_level_of_another_name_is_refused(tmp_path: Path, level: str) -> None:
+    with pytest.raises(InputError, match=f"'{level}' is no level; allowed: nvlink, leaf, spine"):
+        import_topology(files(tmp_path, map=f'{{"n1": {{"{level}": "a"}}}}'))
+
+
 def test_names_of_two_sources_differ_and_groups_agree(tmp_path: Path) -> None:
     """A label calls s1 rack-a: one domain; n5, that only labels know, is placed with it."""
     found = import_topology(
@@ -155,6 +171,26 @@ def test_reports_that_do_not_fit_the_topology_are_said() -> None:
     assert any("25 GB/s an accelerator, dgx-h100 has 50" in note for note in found.notes)
     found = import_topology([DATA / "topo_m_shared.txt"], like="dgx-h100")
     assert any("12 links an accelerator, dgx-h100 has 18" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("rate", "said"), [(25, False), (100, True)])
+def test_adapters_are_held_against_the_tiers_own_bandwidth(
+    tmp_path: Path, rate: int, said: bool
+) -> None:
+    """Two of 200 Gbit/s for two accelerators; leaves shared 2:1 slow no adapter."""
+    own = ", ".join(
+        f"{key}: {{value: {value}, source: order, status: assumed}}"
+        for key, value in (("bandwidth", f"{rate} GB/s"), ("oversubscription", 2))
+    )
+    leaf = f"  - {{name: leaf, width: 4, fabric: infiniband-ndr, {own}}}\n"
+    [like] = files(
+        tmp_path, like="name: own\ndescription: d\nsource: s\naccelerator: h100-sxm-80gb\n"
+        f"tiers:\n  - {{name: nvlink, width: 8, fabric: nvlink4}}\n{leaf}",
+    )  # fmt: skip
+    found = import_topology([DATA / "nccl_dump_odd_speeds.xml"], like=str(like))
+    notes = [note for note in found.notes if "GB/s an accelerator" in note]
+    assert len(notes) == said
+    assert all(f"25 GB/s an accelerator, own has {rate}" in note for note in notes)
 
 
 def test_from_files_to_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

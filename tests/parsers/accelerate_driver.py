@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 import warnings
 
@@ -17,6 +15,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils.launch import prepare_multi_gpu_env
+from answering import serve
 
 HOST = ["--machine_rank", "0", "--main_process_ip", "127.0.0.1", "--main_process_port", "29500"]
 
@@ -69,13 +68,4 @@ def groups(names: tuple, shape: tuple, ranks: list[int]) -> dict:
     return found
 
 
-def main() -> None:
-    for line in sys.stdin:
-        try:
-            found = answer(json.loads(line))
-        except (Exception, SystemExit) as error:
-            found = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import json
 import logging
 import os
 import sys
@@ -97,6 +96,7 @@ for part in BARE:
     sys.modules[name] = package
 
 import torch
+from answering import serve
 from megatron.bridge.models.gpt_provider import GPTModelProvider
 from megatron.bridge.training import config as bridge
 from megatron.bridge.training.comm_overlap import CommOverlapConfig
@@ -148,13 +148,4 @@ def answer(job: dict) -> dict:
     return {"values": values, "data_parallel_size": config.data_parallel_size}
 
 
-def main() -> None:
-    for line in sys.stdin:
-        try:
-            found = answer(json.loads(line))
-        except (Exception, SystemExit) as error:
-            found = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import warnings
 
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -13,6 +11,7 @@ ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 import deepspeed.comm
+from answering import serve
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
@@ -54,13 +53,4 @@ def answer(job: dict) -> dict:
     }
 
 
-def main() -> None:
-    for line in sys.stdin:
-        try:
-            found = answer(json.loads(line))
-        except Exception as error:
-            found = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

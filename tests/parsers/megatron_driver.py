@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import functools
 import inspect
-import io
-import json
 import os
 import sys
 import types
@@ -31,6 +28,7 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
 import torch
 import torch.distributed as dist
+from answering import serve
 from megatron.core import (
     parallel_state,
     utils,
@@ -173,16 +171,4 @@ def groups(args, ranks: list[int]) -> dict:
     return found
 
 
-def main() -> None:
-    for line in sys.stdin:
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                found = answer(json.loads(line))
-        except (Exception, SystemExit) as error:
-            text = said.getvalue()[-400:] if isinstance(error, SystemExit) else ""
-            found = {"error": f"{type(error).__name__}: {error} {text}".strip()}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

@@ -6,15 +6,11 @@ Reads JSON lines {argv, world_size, ranks} (version 0.3) or {toml} (0.2) and ans
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
-import io
-import json
 import logging
 import os
-import sys
 import tempfile
 import warnings
 
@@ -25,6 +21,7 @@ os.dup2(2, 1)
 
 import torch.distributed as dist
 import torchtitan.tools.utils
+from answering import serve
 
 # a planned part, not this machine's: low precision asks for it
 torchtitan.tools.utils.has_cuda_capability = lambda *_: True
@@ -99,16 +96,4 @@ def groups(config, world_size: int, ranks: list[int]) -> dict:
         dist.destroy_process_group()
 
 
-def main() -> None:
-    for line in sys.stdin:
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                found = answer(json.loads(line))
-        except (Exception, SystemExit) as error:
-            text = said.getvalue()[-600:] if isinstance(error, SystemExit) else ""
-            found = {"error": f"{type(error).__name__}: {error} {text}".strip()}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import warnings
 
 warnings.simplefilter("ignore")
@@ -12,6 +10,7 @@ ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 import torch
+from answering import serve
 from transformers import AutoConfig, AutoModelForCausalLM
 
 
@@ -24,13 +23,4 @@ def answer(job: dict) -> dict:
     return {"parameters": sum(p.numel() for p in model.parameters())}
 
 
-def main() -> None:
-    for line in sys.stdin:
-        try:
-            found = answer(json.loads(line))
-        except (Exception, SystemExit) as error:
-            found = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(found), file=ANSWERS, flush=True)
-
-
-main()
+serve(answer, ANSWERS)

@@ -87,3 +87,12 @@ def test_shipped_topology_loads(name: str) -> None:
     topology = load(name, "topology", Topology)
     assert topology.name == name
     assert topology.num_accelerators >= topology.widths[0]
+
+
+def test_key_of_a_tiers_rate_names_the_figure_that_holds(toy: Topology) -> None:
+    leaf = toy.tiers[1].replace(bandwidth=Figure(100e9, "test", "assumed"))
+    given = toy.replace(tiers=(toy.tiers[0], leaf))
+    assert float(leaf.link_bytes_per_second) == 100e9  # before it is shared 2:1
+    assert [given.link_rate_key(position) for position in (0, 1)] == [
+        "tiers.0.fabric.bandwidth.value", "tiers.1.bandwidth.value",
+    ]  # fmt: skip

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.advise import check as checking
 from planner.report.check import check_report
 from planner.report.pieces import plain_text
 
@@ -19,11 +18,6 @@ def report(text, width=100, model="llama3-70b-h100x1024", path="job.sh", **more)
         text, planner.load_scenario(model, more.pop("overrides", {})), path, **more
     )
     return plain_text(check_report(found), width)
-
-
-@pytest.fixture
-def no_search(monkeypatch):
-    monkeypatch.setattr(checking, "_better", lambda found: None)
 
 
 @pytest.mark.parametrize("width", [80, 120])

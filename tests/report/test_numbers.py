@@ -9,6 +9,7 @@ from planner.report.numbers import (
     plural,
     seconds,
     signed_seconds,
+    terms_and_other,
     words,
 )
 
@@ -62,3 +63,11 @@ def test_columns():
     assert gigabytes(85.52e9) == "85.5"
     assert plural(1, "placement") == "1 placement"
     assert plural(4530, "layout") == "4,530 layouts"
+
+
+def test_small_terms_are_told_together() -> None:
+    terms = {"compute": 0.99, "tp": 0.005, "pp": 0.004, "dp": 0.001}
+    assert terms_and_other(terms, 1.0) == {
+        "compute": 0.99, "tp": 0.005, "other": pytest.approx(0.005),
+    }  # fmt: skip
+    assert terms_and_other({"compute": 1.0, "pp": 0.0}, 1.0) == {"compute": 1.0}

@@ -16,7 +16,7 @@ from planner.report.layouts import layout_label
 from planner.sweep import read_sweep, run_sweep
 from planner.sweep import run as running
 from planner.sweep.rows import without_timing
-from planner.sweep.store import FILE, Store, locked
+from planner.sweep.store import FILE, Store, _row, locked
 from planner.sweep.workers import WorkerDied
 from tests.sweep.conftest import AXES
 
@@ -221,6 +221,21 @@ def test_a_running_sweep_can_be_read(write, threads, out) -> None:
     assert seen and all(done == read for done, read in seen)
 
 
+def test_a_sweep_is_read_as_of_one_moment(write, threads, out, monkeypatch) -> None:
+    """Another sweep begins in the folder between what the first rows and the count are read."""
+    run_sweep(write(AXES), out)
+    other = Store(out)
+
+    def meanwhile(*parts):
+        other._db.execute("DELETE FROM points")
+        return _row(*parts)
+
+    monkeypatch.setattr("planner.sweep.store._row", meanwhile)
+    found = read_sweep(out)
+    other.close()
+    assert len(found.rows) == found.num_points == 6
+
+
 def test_rows_are_the_same_in_another_folder(write, threads, out, tmp_path) -> None:
     one, two = (run_sweep(write(AXES), folder).rows for folder in (out, tmp_path / "two"))
     assert [without_timing(row) for row in one] == [without_timing(row) for row in two]
@@ -234,6 +249,6 @@ def test_bad_arguments(write, threads, out) -> None:
 
 
 def test_progress_says_how_long() -> None:
-    half = running.Progress(10, 6, 2, 8.0, running.Counter())
+    half = running.Progress(10, 6, 2, 8.0)
     assert (half.points_per_second, half.seconds_left) == (0.5, 8.0)
-    assert running.Progress(10, 2, 2, 0.0, running.Counter()).seconds_left is None
+    assert running.Progress(10, 2, 2, 0.0).seconds_left is None

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.report.numbers import gigabytes, percent, plural, seconds, words
+from planner.report.numbers import (
+    ABSENT,
+    SMALL_FRACTION,
+    gigabytes,
+    percent,
+    plural,
+    seconds,
+    words,
+)
 from planner.report.page.markup import clean, markup_of, table_markup
 from planner.report.page.render import Part, Picture, render
 from planner.report.pieces import (
@@ -47,9 +55,6 @@ BEST = (
     ("lowest cost", "cost", -1), ("fewest days", "days", -1),
 )  # fmt: skip
 """What a summary names: its words, the figure, whether more is better."""
-
-SMALLEST = 0.005
-"""Share of a step below which a point's time terms are not listed."""
 
 
 def sweep_page(
@@ -164,11 +169,11 @@ def _cells(
         *(value_text(row.get(key)) for key in shown),
         Text(status, STATUS_STYLES.get(status, BAD)),
         layout or why,
-        "–" if step is None else seconds(step, 4),
-        "–" if mfu is None else percent(mfu),
-        "–" if rate is None else f"{rate:,.0f}",
-        "–" if peak is None else gigabytes(peak),
-        *("–" if row.get(key) is None else words(row[key]) for key in optional),
+        ABSENT if step is None else seconds(step, 4),
+        ABSENT if mfu is None else percent(mfu),
+        ABSENT if rate is None else f"{rate:,.0f}",
+        ABSENT if peak is None else gigabytes(peak),
+        *(ABSENT if row.get(key) is None else words(row[key]) for key in optional),
     )
 
 
@@ -188,7 +193,7 @@ def _each_point(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
 
     points = Markup("").join(
         Markup('<details id="point-{}"><summary>{}</summary>{}</details>').format(
-            row.get("point"), clean(_line(row, axes)), markup_of(_point(row, axes))
+            row.get("point"), clean(_line(row, axes)), markup_of(_point(row))
         )
         for row in rows
     )
@@ -200,7 +205,7 @@ def _line(row: Row, axes: Sequence[str]) -> str:
     return f"Point {row.get('point')}, {_at(row, axes)}: {got}"
 
 
-def _point(row: Row, axes: Sequence[str]) -> RenderableType:
+def _point(row: Row) -> RenderableType:
     """What the plan is and where its time goes, in one table of facts."""
     step, memory = row.get("step_seconds"), row.get("memory_verdict")
     shown: list[tuple[str, RenderableType | str | None]] = [
@@ -233,7 +238,7 @@ def _time(row: Row, step: float) -> list[str]:
     terms = {
         key.removeprefix("time.").replace("_", " "): value
         for key, value in row.items()
-        if key.startswith("time.") and value and value >= SMALLEST * step
+        if key.startswith("time.") and value and value >= SMALL_FRACTION * step
     }
     return [
         f"{name} {seconds(value)} ({percent(value / step)})"
