@@ -8,12 +8,17 @@ the layout; its gain is the difference of two evaluations, never an estimate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from planner.advise.baseline import Baseline, Change, Outcome, try_change
 from planner.answers.advice import LABELS, Action, Label
 from planner.cost.context import SCORE_WRITING_BACKENDS
-from planner.layout import OVERLAPS, Layout
+from planner.cost.traffic import channel_costs
+from planner.layout import OVERLAPS, Layout, LayoutTable
+from planner.search.stages import best_split, is_searched, options_of
+from planner.texts import given_text
 from planner.units import format_quantity
 
 COEFFICIENTS = "software.coefficients"
@@ -109,27 +114,25 @@ def _pipeline(base: Baseline) -> Iterator[Idea]:
         smaller = (Change(layout={"mbs": layout.mbs // 2}),)
         text = f"more micro-batches to fill the pipeline: mbs={layout.mbs // 2}"
         yield Idea("smaller-microbatch", "fill", text, smaller)
-    if base.plan.time and base.plan.time["stage_imbalance"] > 0 and (splits := _lighter(base)):
-        text = "fewer layers on the stages with the embedding or the head"
-        yield Idea("stage-layers", "fill", text, splits)
+    if (split := _better_split(base)) is not None:
+        told = "stages" if len(split) == layout.pp else "virtual stages"
+        change = Change(layout={"stage_layers": split}, text=given_text(split))
+        yield Idea("stage-layers", "fill", f"the best split of the layers over {told}", (change,))
 
 
-def _lighter(base: Baseline) -> tuple[Change, ...]:
-    """Splits with a layer less on the last stage, the first, or both, and more in between."""
-    now = list(base.plan.layout["stage_layers"]) if base.plan.layout else []
-    if len(now) != base.layout.pp:
-        return ()  # by chunks, as its author or the search chose them
-    found = []
-    for ends in ([-1], [0], [0, -1]):
-        split = list(now)
-        for end in ends:
-            split[end] -= 1
-            middle = range(1, len(split) - 1) or [-1 - end]
-            split[min(middle, key=lambda i: split[i])] += 1
-        if min(split) > 0 and split != now:
-            text = "+".join(map(str, split))
-            found.append(Change(layout={"stage_layers": tuple(split)}, text=text))
-    return tuple(found)
+def _better_split(base: Baseline) -> tuple[int, ...] | None:
+    """The layout's best split of layers in its own places, exactly, if it is faster than now."""
+    table = LayoutTable.from_layouts([replace(base.layout, stage_layers=None)])
+    if not np.all(is_searched(base.ctx, table)):
+        return None
+    found = best_split(
+        base.ctx,
+        table,
+        options_of(base.ctx, base.scenario.search, table),
+        lambda shape: channel_costs(base.ctx, shape.traffic, base.splits),
+        base.step_seconds,
+    )
+    return None if found.split is None else found.split.stage_layers
 
 
 def _kernels(base: Baseline) -> Iterator[Idea]:

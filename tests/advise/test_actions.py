@@ -28,10 +28,15 @@ from tests.scenarios import (
     fabric,
     scenario,
     shipped_plan,
+    small_model,
+    small_scenario,
+    small_software,
+    small_training,
     software,
     topology,
     training,
 )
+from tests.search.test_stages import compositions
 
 SHIPPED: Mapping[str, str | None] = {
     SHIPPED_4D[0]: None,
@@ -198,6 +203,33 @@ def test_twice_the_virtual_stages_halve_the_bubble() -> None:
     time = api.evaluate(problem, "pp=2,mbs=1").time
     assert time is not None
     assert actions["virtual-stages"].gain_seconds == pytest.approx(time["bubble"] / 2)
+
+
+@pytest.mark.parametrize("vp", [1, 2])
+def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
+    def asked(splits: str) -> Scenario:
+        return small_scenario(
+            8, model=small_model(num_layers=6, vocab_size=128000),
+            training=small_training(global_batch_size=8),
+            software=small_software(stage_splits=splits),
+        )  # fmt: skip
+
+    job, layout = asked("any"), f"tp=1,pp=2,vp={vp},mbs=1,recompute=none"
+    plan = api.evaluate(job, layout)
+    steps = {
+        split: api.evaluate(job, f"{layout},stage_layers={'+'.join(map(str, split))}").step_seconds
+        for split in compositions(6, 2 * vp)
+    }
+    told = {action.id: action for action in explain(job, plan).actions}["stage-layers"]
+    best = min(step for step in steps.values() if step is not None)
+    assert told.step_seconds == steps[tuple(told.layout["stage_layers"])]
+    assert told.step_seconds == pytest.approx(best, rel=0.002 if vp > 1 else 1e-9)
+    assert told.gain_seconds is not None and told.gain_seconds > 0.01 * (plan.step_seconds or 0)
+    even = asked("even")
+    ids = {action.id for action in explain(even, api.evaluate(even, layout)).actions}
+    assert "stage-layers" not in ids  # nor where the best split is there already
+    settled = api.evaluate(job, {**(plan.layout or {}), **told.layout})
+    assert "stage-layers" not in {action.id for action in explain(job, settled).actions}
 
 
 def test_stragglers_and_host_are_worth_what_they_cost() -> None:
