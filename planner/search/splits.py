@@ -47,8 +47,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 StageLayers = tuple[int, ...]
 
-FIRST_PLACED, MOST_PLACED = 64, 4096
-"""Layouts whose placements are costed at once: at first, doubling, and at most."""
+FIRST_PLACED, MOST_PLACED = 64, 1024
+"""Layouts whose placements are costed before time is looked at: at first, doubling, at most."""
 
 
 class SplitProblem(LayoutProblem):
