@@ -37,9 +37,13 @@ SCENARIOS = (
     ("dense", "llama3-405b-h100x16384", {}),
     ("dense", "llama3-405b-h100x131072", {}),
     ("experts", "mixtral-8x7b-h100x64", {}),
+    ("experts", "mixtral-8x7b-h100x64", {"num_accelerators": "1024",
+                                         "training.global_batch_size": "1024"}),
     ("experts", "deepseek-v3-gb300x256", {}),
     ("experts", "deepseek-v3-h800x2048", {}),
-)
+    ("experts", "deepseek-v3-h800x2048", {"num_accelerators": "4096"}),
+    ("experts", "deepseek-v3-h800x2048", {"num_accelerators": "16384"}),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,10 @@ def draw(points: list[tuple[str, int, Exhaustive, float]], path: str) -> None:
         )
         axes.plot(sizes, [p[2].seconds for p in of], marker=marker, color="#c0562f", ls="--",
                   label=f"every row costed, {kind}")  # fmt: skip
-        for p in of:
+        for i, p in enumerate(of):  # below and above in turn, so that neighbours stand apart
+            place = (0, -13 if i % 2 == 0 else 8)
             axes.annotate(f"{p[1]:,}", (p[2].placements, p[3]), textcoords="offset points",
-                          xytext=(4, -11), fontsize=7)  # fmt: skip
+                          xytext=place, ha="center", fontsize=7)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="placements of legal layouts that fit",
              ylabel="CPU seconds")  # fmt: skip
     axes.grid(alpha=0.3, which="both")
