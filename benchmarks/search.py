@@ -43,6 +43,8 @@ SCENARIOS = (
     ("experts", "deepseek-v3-h800x2048", {}),
     ("experts", "deepseek-v3-h800x2048", {"num_accelerators": "4096"}),
     ("experts", "deepseek-v3-h800x2048", {"num_accelerators": "16384"}),
+    ("experts", "deepseek-v3-h800x2048", {"topology": "dgx-h100", "num_accelerators": "131072",
+                                          "training.global_batch_size": "122880"}),
 )  # fmt: skip
 
 
