@@ -7,11 +7,14 @@ from itertools import combinations
 
 import pytest
 
+from planner.answers.outlook import WhatIf
 from planner.answers.plan import Plan
 from planner.report.drawing import page_of
 from planner.report.upgrades_plot import plot_upgrades
+from planner.report.what_if import SCALING, UPGRADES
 from planner.reporting import report
 from tests.made_outlook import GAINS, made_outlook
+from tests.report.fabricated import infeasible_plan
 from tests.scenarios import shipped_plan
 
 
@@ -24,12 +27,10 @@ def test_the_sections_and_pictures_follow_the_plan(plan: Plan) -> None:
     alone, page = report(plan), report(made_outlook(plan))
     added = [picture.name for picture in page.pictures][len(alone.pictures) :]
     assert added == ["upgrades", "scaling"]
-    places = [
-        page.html.index(text)
-        for text in ("Time of a step", "What it would buy", "More or fewer accelerators", "Inputs:")
-    ]
+    titles = ("Time of a step", UPGRADES, SCALING, "Inputs:")
+    places = [page.html.index(text) for text in titles]
     assert places == sorted(places)
-    assert "What it would buy" not in alone.html
+    assert UPGRADES not in alone.html
     assert "9 plans, each searched anew and proven" in page.html
     assert "cannot be: the part has no fp8" in page.html
     assert "<b>&amp;" not in page.html and "&lt;b&gt;&amp;amp;" in page.html
@@ -102,6 +103,18 @@ def test_where_no_change_can_be_made_none_is_drawn(plan: Plan) -> None:
     page = report(replace(outlook, upgrades=outlook.upgrades[4:]))
     assert "upgrades" not in [picture.name for picture in page.pictures]
     assert "cannot be: the part has no fp8" in page.html
+
+
+def test_where_nothing_fits_nothing_is_asked() -> None:
+    plan = infeasible_plan()
+    assert report(WhatIf(plan)).html == report(plan).html
+
+
+def test_what_the_old_layout_saves_is_nothing_where_it_is_too_little(plan: Plan) -> None:
+    outlook = made_outlook(plan)
+    changed = replace(outlook.upgrades[2], layout_changes={"vp": (15, 6)})
+    html = report(replace(outlook, upgrades=(changed,))).html
+    assert "the old layout alone saves nothing" in html
 
 
 def test_nothing_bought_is_said(plan: Plan) -> None:
