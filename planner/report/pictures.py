@@ -70,7 +70,8 @@ def outlook_pictures(found: WhatIf) -> list[Picture]:
     if len(rows) > 1:
         pictures.append(
             Picture("scaling", "What an accelerator does against how many there are, the batch as "
-                    "it is; level is perfect scaling.", plot_scaling(rows, [COUNT]))
+                    "it is; level is perfect scaling. Percent: of the most efficient count.",
+                    plot_scaling(rows, [COUNT]))
         )  # fmt: skip
     return pictures
 

@@ -197,8 +197,11 @@ def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
             COUNT: point.num_accelerators,
             "status": "infeasible" if point.tokens_per_second is None else "optimal",
             "layout": _label(point.layout),
-            "tokens_per_second_per_accelerator": (point.tokens_per_second or 0.0)
-            / point.num_accelerators,
+            "tokens_per_second_per_accelerator": (
+                None
+                if point.tokens_per_second is None
+                else point.tokens_per_second / point.num_accelerators
+            ),
         }
         for point in scaling.points
     ]
