@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import stat
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -97,6 +99,12 @@ def given_text(value: Any) -> str:
     if isinstance(value, tuple):
         return "+".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def counted_runs(numbers: Sequence[int]) -> str:
+    """Numbers with repeats counted: '3 + 30×4 + 3'."""
+    counted = [(value, len(list(same))) for value, same in groupby(numbers)]
+    return " + ".join(f"{n}×{value}" if n > 1 else str(value) for value, n in counted)
 
 
 def json_value(text: str, path: str, allowed: str, line: int | None = None) -> Any:

@@ -72,7 +72,7 @@ def is_own(paths: Sequence[str | Path]) -> bool:
     """Whether the files hold a user's own runs: of the form above, or of the published rows' but
     fewer than a fit of those takes."""
     texts = [_text(path) for path in paths]
-    plain = [_is_plain(path, text) for path, text in zip(paths, texts, strict=True)]
+    plain = [_is_plain(text) for text in texts]
     rows = sum(1 for text in texts for line in text.splitlines() if line.strip())
     return bool(plain) and (any(plain) or rows < LEAST_PUBLISHED)
 
@@ -84,7 +84,7 @@ def read_own_runs(path: str | Path) -> list[OwnRun]:
         InputError: it cannot be read, or a run of it cannot be costed, with its line.
     """
     text = _text(path)
-    if not _is_plain(path, text):
+    if not _is_plain(text):
         return [_of_row(run, str(path)) for run in runs_of(text, str(path))]
     return [
         _costed(given, path, line, number)
@@ -96,7 +96,7 @@ def _text(path: str | Path) -> str:
     return file_text(here_or_shipped(path), ALLOWED, shown=str(path))
 
 
-def _is_plain(path: str | Path, text: str) -> bool:
+def _is_plain(text: str) -> bool:
     """Whether runs are given by scenario: no JSON lines, or such whose first names one."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return not first.lstrip().startswith("{") or '"scenario"' in first

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from planner.cli import main
+from planner.cli.check import _read
+from planner.errors import InputError
 
 FOLDER = Path(__file__).parent / "data" / "launch"
 RUNS = ["--micro-batch-size", "1", "--global-batch-size", "128", "--bf16", "--sequence-parallel",
@@ -101,3 +104,9 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     assert done.exit_code == 2 and "is not UTF-8" in done.stderr
     given = CliRunner().invoke(main, ["check", "-", *GIVEN], input=b"--bf16\n-\xff")
     assert given.exit_code == 2 and "-:2:2: cannot be read: the byte 0xff" in given.stderr
+
+
+def test_standard_input_that_is_closed_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InputError, match="standard input is closed; allowed: a launch script"):
+        _read("-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -47,13 +48,22 @@ def test_a_pipe_gets_lines_at_growing_distances(
     assert all(line.startswith("planner: searching: 1,234 layouts") for line in lines)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_told_what_is_planned_and_a_pipe_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for stream, told in ((Terminal(), "planning: twice the network\n"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        if (say := progress.saying()) is not None:
+            say("twice the network")
+        assert stream.getvalue() == told
+
+
 def test_a_terminal_gets_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
     with progress.Follower() as watch:

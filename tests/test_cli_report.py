@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from planner.answers.plan import Plan
+from planner.answers.plan import Plan, Status
 from planner.cli import main
 from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, MadeSweep, made_rows
@@ -74,7 +75,7 @@ def test_what_if_is_asked_about_the_plan(
     result = run("report", folder, "--out", out, "--what-if", "--pictures", tmp_path)
     assert result.exit_code == 0, result.output
     assert [scenario.num_accelerators for scenario in asked] == [8]
-    assert "What it would buy" in out.read_text("utf-8")
+    assert "What each change would buy" in out.read_text("utf-8")
     assert {"upgrades", "scaling"} <= {path.stem for path in tmp_path.glob("*.png")}
 
 
@@ -88,6 +89,33 @@ def test_what_if_needs_the_plan_of_a_search(swept: Path, folder: Path, tmp_path:
         assert "--what-if: other machines are asked about for the plan that a search found" in (
             " ".join(result.output.split())
         )
+
+
+@pytest.mark.parametrize(
+    ("status", "factor", "says"),
+    [
+        ("feasible", 1.0, "a plan that is proven; allowed: a plan whose status is optimal"),
+        ("optimal", 1.1, "planned anew, its step of"),
+    ],
+)
+def test_what_if_needs_a_plan_that_is_still_the_best(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: Status,
+    factor: float,
+    says: str,
+) -> None:
+    """Else what a change saves would be told against another step than the page's."""
+    from planner import api
+
+    plan = replace(api.read_plan(folder), status=status)
+    anew = replace(plan, objective_seconds=factor * (plan.objective_seconds or 0.0))
+    monkeypatch.setattr(api, "read_plan", lambda path: plan)
+    monkeypatch.setattr(api, "what_if", lambda scenario, say=None: made_outlook(anew))
+    result = run("report", folder, "--out", tmp_path / "p.html", "--what-if")
+    assert result.exit_code == 2
+    assert says in " ".join(result.output.split())
 
 
 def test_a_sweep(swept: Path, tmp_path: Path) -> None:

@@ -159,15 +159,14 @@ SOURCES = sources()
 
 @cache
 def imports(tree: ast.AST, *, top_level: bool = False) -> tuple[str, ...]:
-    """The same, read once."""
-    return tuple(_imports(tree, top_level))
-
-
-def _imports(tree: ast.AST, top_level: bool) -> Iterator[str]:
     """Absolute names of imported modules; from-imports as `module.name` too, relative as '.'.
 
     top_level: only what runs when the module is imported (not in functions, not for type checkers).
     """
+    return tuple(_imports(tree, top_level))
+
+
+def _imports(tree: ast.AST, top_level: bool) -> Iterator[str]:
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from planner.answers.advice import LABELS, Action, Label
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
 from planner.layout import OVERLAPS, Layout, LayoutTable
-from planner.search.stages import best_split, is_searched, options_of
-from planner.texts import given_text
+from planner.search.stages import Best, best_split, is_searched, options_of
+from planner.texts import counted_runs
 from planner.units import format_quantity
 
 COEFFICIENTS = "software.coefficients"
@@ -114,25 +115,27 @@ def _pipeline(base: Baseline) -> Iterator[Idea]:
         smaller = (Change(layout={"mbs": layout.mbs // 2}),)
         text = f"more micro-batches to fill the pipeline: mbs={layout.mbs // 2}"
         yield Idea("smaller-microbatch", "fill", text, smaller)
-    if (split := _better_split(base)) is not None:
-        told = "stages" if len(split) == layout.pp else "virtual stages"
-        change = Change(layout={"stage_layers": split}, text=given_text(split))
-        yield Idea("stage-layers", "fill", f"the best split of the layers over {told}", (change,))
+    better = _better_split(base)
+    if better.split is not None:
+        split = better.split.stage_layers
+        which = "the best" if better.open_seconds == inf else "a better"
+        over = "stages" if len(split) == layout.pp else "virtual stages"
+        change = Change(layout={"stage_layers": split}, text=counted_runs(split))
+        yield Idea("stage-layers", "fill", f"{which} split of the layers over {over}", (change,))
 
 
-def _better_split(base: Baseline) -> tuple[int, ...] | None:
-    """The layout's best split of layers in its own places, exactly, if it is faster than now."""
+def _better_split(base: Baseline) -> Best:
+    """The layout's best split of layers in its own places, if it is faster than the one it has."""
     table = LayoutTable.from_layouts([replace(base.layout, stage_layers=None)])
     if not np.all(is_searched(base.ctx, table)):
-        return None
-    found = best_split(
+        return Best(None)
+    return best_split(
         base.ctx,
         table,
         options_of(base.ctx, base.scenario.search, table),
         lambda shape: channel_costs(base.ctx, shape.traffic, base.splits),
         base.step_seconds,
     )
-    return None if found.split is None else found.split.stage_layers
 
 
 def _kernels(base: Baseline) -> Iterator[Idea]:

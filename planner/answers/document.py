@@ -11,7 +11,10 @@ SCHEMA_VERSION = 1
 
 
 def document(answer: Any, **own: Any) -> dict[str, Any]:
-    """A dataclass as one JSON document; `own` stand for its fields of the same names, or beside."""
+    """A dataclass as one JSON document.
+
+    own: what stands in place of fields of these names, or beside the fields.
+    """
     replaced = dict.fromkeys(own.keys() & {field.name for field in fields(answer)})
     return {
         "schema_version": SCHEMA_VERSION,

@@ -77,9 +77,12 @@ def check(
 
 
 def _read(path: str) -> str:
+    from planner.errors import InputError
     from planner.texts import file_text, stream_text
 
     allowed = "a launch script or configuration"
     if path != "-":
         return file_text(path, allowed, pipes=True)
+    if sys.stdin is None:
+        raise InputError("cannot be read: standard input is closed", path=path, allowed=allowed)
     return stream_text(sys.stdin.buffer, allowed, shown=path)

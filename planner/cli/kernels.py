@@ -57,8 +57,8 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
                 f"--out must be a folder: {', '.join(texts)} were measured",
                 click.get_current_context(silent=True),
             )
-        for text in texts.values():
-            write_file(out, text)
+        (text,) = texts.values()
+        write_file(out, text)
     else:
         write(out, {f"{name}.yaml": text for name, text in texts.items()})
     document = found.to_document()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,31 @@ def report(
 
 
 def _outlook(subject: Any, path: str) -> Any:
-    """What would become of a plan."""
+    """What would become of a plan, which is planned anew as the changes of it are."""
     from planner import api
     from planner.answers.plan import Plan
     from planner.cli.progress import saying
     from planner.errors import InputError
 
+    allowed = "what `planner plan --out` wrote, or a point of a sweep by --point"
     if not isinstance(subject, Plan) or subject.search is None:
         raise InputError(
             "other machines are asked about for the plan that a search found", path=path,
-            key="--what-if", allowed="what `planner plan --out` wrote, or a point of a sweep by "
-            "--point",
+            key="--what-if", allowed=allowed,
         )  # fmt: skip
-    return replace(api.what_if(api.scenario_of(subject), say=saying()), plan=subject)
+    if subject.status != "optimal":
+        raise InputError(
+            "what a change saves is told against a plan that is proven", path=path,
+            key="--what-if", value=subject.status, allowed="a plan whose status is optimal",
+        )  # fmt: skip
+    found = api.what_if(api.scenario_of(subject), say=saying())
+    was, now = subject.objective_seconds or 0.0, found.plan.objective_seconds or 0.0
+    if not isclose(was, now, rel_tol=1e-9):
+        raise InputError(
+            f"planned anew, its step of {was:.6g} s is one of {now:.6g} s", path=path,
+            key="--what-if", allowed="a plan of this version of planner and of its error bars",
+        )  # fmt: skip
+    return replace(found, plan=subject)
 
 
 def _subject(path: str, point: int | None) -> Any:

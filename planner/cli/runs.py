@@ -183,7 +183,6 @@ def calibrate_errors(
     Those that ship are scenarios/published/prediction_errors.yaml; write them anew after a change
     of the cost model or of coefficients.
     """
-
     from planner import api
     from planner.cli.output import show, write_file
     from planner.report.runs import errors_report

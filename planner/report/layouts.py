@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import groupby
 from typing import Any
 
 from planner.layout import Layout
+from planner.texts import counted_runs
 
 SCHEDULE_WORDS = {
     "1f1b": "1F1B",
@@ -90,7 +90,7 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     split = d.get("stage_layers") or []
     if len(set(split)) > 1:
         of = "stage" if len(split) == d["pp"] else "chunk"
-        pieces.append(f"layers by {of} {runs(split)}")
+        pieces.append(f"layers by {of} {counted_runs(split)}")
     return degrees or "one accelerator", [piece for piece in pieces if piece]
 
 
@@ -103,12 +103,6 @@ def recompute_in_words(d: Mapping[str, Any]) -> str:
         return f"{d['recompute']} recompute"
     first = "the first layer" if layers == 1 else f"the first {layers} layers"
     return f"{d['recompute']} recompute of {first} of a {'chunk' if d['vp'] > 1 else 'stage'}"
-
-
-def runs(numbers: Sequence[int]) -> str:
-    """Numbers with repeats counted: '3 + 30×4 + 3'."""
-    counted = [(value, len(list(same))) for value, same in groupby(numbers)]
-    return " + ".join(f"{n}×{value}" if n > 1 else str(value) for value, n in counted)
 
 
 def order_in_words(order: Sequence[Sequence[Any]]) -> str:

@@ -60,16 +60,18 @@ def plan_pictures(plan: Plan, timeline: Timeline | None = None) -> list[Picture]
 def outlook_pictures(found: WhatIf) -> list[Picture]:
     """What changes of the machine would buy, and how far the job scales."""
     pictures = []
-    if found.plan.layout is not None and found.upgrades:
+    if any(upgrade.gain_fraction is not None for upgrade in found.upgrades):
         pictures.append(
-            Picture("upgrades", "What each change of machine or job saves, planned anew: by the "
-                    "layout as it is, and more by another.", plot_upgrades(found))
+            Picture("upgrades", "What each change of machine or job that can be made saves, "
+                    "planned anew: by the layout as it is, and more by another.",
+                    plot_upgrades(found))
         )  # fmt: skip
     rows = [] if found.scaling is None else done(scaling_rows(found.scaling))
     if len(rows) > 1:
         pictures.append(
             Picture("scaling", "What an accelerator does against how many there are, the batch as "
-                    "it is; level is perfect scaling.", plot_scaling(rows, [COUNT]))
+                    "it is; level is perfect scaling. Percent: of the most efficient count.",
+                    plot_scaling(rows, [COUNT]))
         )  # fmt: skip
     return pictures
 

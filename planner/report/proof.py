@@ -11,10 +11,11 @@ from rich.text import Text
 
 from planner.answers.plan import Plan, SearchReport
 from planner.report import choice
-from planner.report.layouts import layout_in_words, runs
+from planner.report.layouts import layout_in_words
 from planner.report.memory import excess, fullest
 from planner.report.numbers import gigabytes, percent, plural, seconds
 from planner.report.pieces import BAD, FAINT, FAIR, GOOD, Phrases, facts, printable, section, table
+from planner.texts import counted_runs
 
 
 def proof(plan: Plan, robust: bool) -> RenderableType | None:
@@ -59,7 +60,7 @@ def proof(plan: Plan, robust: bool) -> RenderableType | None:
 
 def _split_gain(default: Mapping[str, Any], step_seconds: float | None) -> str:
     """What the split of the layers gains over the default one."""
-    usual = f"the default split ({runs(default['stage_layers'])})"
+    usual = f"the default split ({counted_runs(default['stage_layers'])})"
     if not default["fits"]:
         return f"{usual} of this layout does not fit in memory"
     gain = (default["step_seconds"] or 0.0) / (step_seconds or 1.0) - 1.0

@@ -140,7 +140,7 @@ def _bar(plan: Plan, low: float | None, high: float | None, form: Callable[[floa
     return f" ({percent(plan.bar_coverage, 0)}: {first} to {last})"
 
 
-COUNTED = "counting no masked half of attention and nothing run again"
+COUNTED = "counting neither the masked half of attention nor recomputation"
 """Of the FLOPs of MFU: `planner.cost.flops`; other programs count others."""
 
 

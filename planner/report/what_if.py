@@ -18,7 +18,7 @@ from planner.report.text import plan_report
 NOTHING = 0.0005
 """Gains below this share of the step are called nothing."""
 
-UPGRADES = "What it would buy"
+UPGRADES = "What each change would buy"
 SCALING = "More or fewer accelerators, the batch as it is"
 
 TOLD_TERMS = 2
@@ -41,7 +41,10 @@ def what_if_report(found: WhatIf) -> RenderableType:
 
 
 def what_if_sections(found: WhatIf) -> list[RenderableType]:
-    """Upgrades, the break-even and the scaling curve, and what they rest on."""
+    """Upgrades, the break-even and the scaling curve, and what they rest on; none where no layout
+    fits, so that nothing was asked."""
+    if found.plan.layout is None:
+        return []
     parts = [
         _upgrades(found),
         None if found.break_even is None else _break_even(found.break_even),
@@ -69,7 +72,7 @@ def _row(upgrade: Upgrade, base: float) -> tuple[RenderableType | str, ...]:
         reason = f"cannot be: {printable(upgrade.infeasible or '')}"
         return printable(upgrade.text), ABSENT, ABSENT, Text(reason, FAIR)
     gain = upgrade.gain_fraction
-    saved = Text(percent(gain) if abs(gain) >= NOTHING else "nothing")
+    saved = Text(_saved(gain))
     if abs(gain) >= NOTHING:
         saved.stylize(GOOD if gain > 0 else FAIR)
     return (
@@ -78,6 +81,10 @@ def _row(upgrade: Upgrade, base: float) -> tuple[RenderableType | str, ...]:
         saved,
         Phrases(_buys(upgrade, base), joint="; "),
     )
+
+
+def _saved(fraction: float) -> str:
+    return percent(fraction) if abs(fraction) >= NOTHING else "nothing"
 
 
 def _buys(upgrade: Upgrade, base: float) -> list[str]:
@@ -90,7 +97,7 @@ def _buys(upgrade: Upgrade, base: float) -> list[str]:
         found.append("the same layout")
     if upgrade.same_layout_seconds is not None and shown:
         alone = 1.0 - upgrade.same_layout_seconds / base
-        found.append(f"the old layout alone saves {percent(alone)}")
+        found.append(f"the old layout alone saves {_saved(alone)}")
     largest = sorted(upgrade.terms.items(), key=lambda item: -abs(item[1]))[:TOLD_TERMS]
     terms = [
         f"{name.removeprefix('compute_').replace('_', ' ')} {signed_seconds(value, 2)}"
@@ -190,8 +197,11 @@ def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
             COUNT: point.num_accelerators,
             "status": "infeasible" if point.tokens_per_second is None else "optimal",
             "layout": _label(point.layout),
-            "tokens_per_second_per_accelerator": (point.tokens_per_second or 0.0)
-            / point.num_accelerators,
+            "tokens_per_second_per_accelerator": (
+                None
+                if point.tokens_per_second is None
+                else point.tokens_per_second / point.num_accelerators
+            ),
         }
         for point in scaling.points
     ]

@@ -96,7 +96,8 @@ def _without(ctx: CostContext, asked: Search, given: Mapping[str, Any], prune: b
 def _split_alike(ctx: CostContext, table: LayoutTable) -> Iterator[LayoutTable]:
     """The layouts that can have the table's split of the layers, of as many chunks each."""
     if table.stage_layers is None:
-        yield from [table] * bool(len(table))
+        if len(table):
+            yield table
         return
     for pp, vp in np.unique(np.stack([table.pp, table.vp], axis=1), axis=0).tolist():
         part = table.take((table.pp == pp) & (table.vp == vp))

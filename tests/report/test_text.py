@@ -57,7 +57,7 @@ def test_answer_has_layout_step_rates_and_denominator():
 def test_oth_04_the_flops_that_mfu_counts_are_said():
     lines = rendered(fabricated_plan(), 140).splitlines()
     (line,) = [line for line in lines if line.startswith("MFU")]
-    assert "counting no masked half of attention and nothing run again; HFU" in line
+    assert "counting neither the masked half of attention nor recomputation; HFU" in line
 
 
 def test_bf16_mfu_stands_beside_that_of_a_lower_precision():
