@@ -141,6 +141,11 @@ class BestSplits:
         return self._left
 
     @property
+    def bound(self) -> float:
+        """What no split that waits, is not told apart or was found goes under; inf: none."""
+        return min(self.rest, self._left, min(self._steps.values(), default=inf))
+
+    @property
     def _next(self) -> float:
         return min(self.waiting.rest, self.placed.rest)
 

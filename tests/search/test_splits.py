@@ -20,6 +20,7 @@ from planner.search.enumerate import layouts
 from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints
 from planner.search.problem import AnySplit, LayoutProblem, OtherSplit
+from planner.search.protocol import Progress
 from planner.search.room import accepted
 from planner.search.stages import is_searched
 from planner.stages import chunk_layers
@@ -147,6 +148,17 @@ def test_no_layout_is_better_in_any_split(name: str) -> None:
         steps = sorted([plan.step_seconds, *(runner.step_seconds for runner in plan.runners_up)])
         assert steps[0] >= every[0] * (1 - 1e-8)
         assert steps[1:] == pytest.approx(every[1 : len(steps)], rel=scenario.search.tie_fraction)
+
+
+@pytest.mark.parametrize("name", ["dense, memory is short", "recompute", "counts"])
+def test_a_watch_is_told_true_bounds_of_splits(name: str) -> None:
+    """What is told between a split's discovery and the search that has it too."""
+    told = list[Progress]()
+    plan = api.plan(CASES[name], top_k=3, watch=lambda progress: bool(told.append(progress)))
+    assert plan.status == "optimal" and plan.objective_seconds is not None
+    assert plan.search is not None and plan.search.best_splits > 0 and len(told) > 20
+    assert max(one.bound_seconds for one in told) <= plan.objective_seconds * (1 + 1e-9)
+    assert min(one.best_seconds for one in told) >= plan.objective_seconds * (1 - 1e-9)
 
 
 def test_a_count_and_a_split_win_together() -> None:
