@@ -273,7 +273,8 @@ def _placed_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> Float
         if number >= MAX_BLOCK_ROWS or shape == len(table) - 1:
             shapes = np.repeat([i for i, _ in waiting], [len(rows) for _, rows in waiting])
             rows = np.concatenate([rows for _, rows in waiting])
-            np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
+            if len(rows):
+                np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
             waiting, number = [], 0
     return least
 
