@@ -215,7 +215,7 @@ def step_time(
         work.forward + work.backward + work.recompute + tp + cp + exchange
         for work, exchange in zip(of_layers.works, exchanges, strict=True)
     ]
-    if counts_any(layout) and not shape.balanced:
+    if counts_any(layout):
         # stages run as many layers again as each other, whatever they have: one kind of layer
         more = per_stage / np.maximum(shape.holds[0][1][0], 1) - 1
         rerun = rerun_seconds(mean, exposed, of_layers.seconds, again)
@@ -244,6 +244,8 @@ def step_time(
         for work, exchange, seconds in zip(of_layers.works, exchanges, passed, strict=True):
             own = shorter_pass(work, exposed, exchange, again, seconds) / seconds
             share = np.maximum(share, own)
+        if counts_any(layout):  # of stages with any number of layers the shorter pass is no more
+            share = np.where(np.asarray(layout.recompute_layers) > 0, 0.5, np.max(share, axis=0))
         idle = least_idle_seconds(layout, slowest_slot, mean_slot, share, slope)
     else:
         idle = idle_seconds(layout, stage, slot, mean_slot, shorter)

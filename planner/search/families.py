@@ -171,7 +171,7 @@ def search_families(
             threshold = first.result.threshold_seconds
     more_rows = len(table) > 0
     while more_rows:
-        known.rest = min(whole.rest, split.rest, best.rest)
+        known.rest = min(whole.rest, split.rest, best.bound)
         try:
             # families first: one that is left may hold a better kind than those that are split
             of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
@@ -198,7 +198,7 @@ def search_families(
             best.add(written.take(plain), fits[plain], floor)
             best.add(*_only_in_splits(ctx, asked, near_kinds), floor)
         earlier, before = problem, known.result
-        problem, known.rest = best.problem(fit), min(whole.rest, split.rest, best.rest)
+        problem, known.rest = best.problem(fit), min(whole.rest, split.rest, best.bound)
         result = search_table(problem, asked, top_k, known.seconds_left, known.told)
         known.result = result
         if result is not None and result.status not in ("optimal", "infeasible"):

@@ -141,6 +141,11 @@ class BestSplits:
         return self._left
 
     @property
+    def bound(self) -> float:
+        """What no split that waits, is not told apart or was found goes under; inf: none."""
+        return min(self.rest, self._left, min(self._steps.values(), default=inf))
+
+    @property
     def _next(self) -> float:
         return min(self.waiting.rest, self.placed.rest)
 
@@ -268,7 +273,8 @@ def _placed_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> Float
         if number >= MAX_BLOCK_ROWS or shape == len(table) - 1:
             shapes = np.repeat([i for i, _ in waiting], [len(rows) for _, rows in waiting])
             rows = np.concatenate([rows for _, rows in waiting])
-            np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
+            if len(rows):
+                np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
             waiting, number = [], 0
     return least
 
