@@ -37,6 +37,7 @@ from planner.search.protocol import (
     Progress,
     SearchProblem,
     SearchResult,
+    Status,
     Watch,
     unwatched,
 )
@@ -214,18 +215,24 @@ def search_families(
     rest, result = min(whole.rest, split.rest, best.rest), known.result
     if result is not None and min(rest, best.open_seconds) < np.inf:
         excluded[BOUND_RULE] += whole.left + split.left
-        bound = min(_least(result.bound_seconds, rest), best.open_seconds)
-        result = replace(result, bound_seconds=bound)
-        if result.status == "optimal" and (best.rest <= threshold or bound < known.best):
-            result = replace(result, status="feasible")  # out of time for splits, or some are open
+        result = _bounded_by(result, min(rest, best.open_seconds), best.rest <= threshold)
     return Answer(problem, legal, result, excluded, best.solved)
+
+
+def _bounded_by(result: SearchResult, rest: float, waits: bool) -> SearchResult:
+    """What was found, with the bound of what is left; waits: whether some of it may be among the
+    best, and time is over."""
+    bound, least = _least(result.bound_seconds, rest), result.objective_seconds or np.inf
+    proven = result.status == "optimal" and not waits and bound >= least
+    status: Status = result.status if proven or result.status != "optimal" else "feasible"
+    return replace(result, status=status, bound_seconds=bound)
 
 
 def _only_in_splits(
     ctx: CostContext, asked: Search, of_kinds: LayoutTable
 ) -> tuple[LayoutTable, BoolArray]:
-    """Layouts of a kind that another split than the default one may need: that run again what they
-    need not there, or other counts of layers. Whether they fit there is not asked."""
+    """Layouts that only another split can need: they run again what the default split need not, or
+    another count of layers. Whether they fit in that one is not asked."""
     found = members(ctx, asked, of_kinds, spared=True)[0]
     found = found.take(found.recompute_layers == 0)
     if counts_in_splits(ctx, asked):

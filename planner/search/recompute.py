@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
+from planner.cost.ways import offloads_activations
 from planner.layout import RECOMPUTE, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.crossings import overlaps_exchanges, recompute_kinds
@@ -62,14 +63,14 @@ def _can_count(ctx: CostContext) -> bool:
 
 
 def in_every_count(ctx: CostContext, search: Search, table: LayoutTable) -> LayoutTable:
-    """Layouts that run all layers again, in every count that `search:` leaves and that some split
-    of the layers has; the others and those are left out."""
+    """Layouts that run all layers again, in every count of some that `search:` leaves and that some
+    split of the layers has; all other layouts are left out."""
     counts = search.recompute_layers
     full = table.take(_countable(table))
     most = (ctx.model.num_layers - 1) // (full.pp * full.vp)
     wanted = range(1, int(most.max(initial=0)) + 1)
     found = table.take(slice(0))
-    for layers in wanted if counts is None else set(counts) & set(wanted):
+    for layers in wanted if counts is None else sorted(set(counts) & set(wanted)):
         at = np.flatnonzero(most >= layers)
         found = found.joined(_counted(full.take(at), np.full(len(at), layers)))
     return found
@@ -78,7 +79,8 @@ def in_every_count(ctx: CostContext, search: Search, table: LayoutTable) -> Layo
 def _countable(table: LayoutTable) -> Ints:
     """Positions of the layouts that run all layers again and may count them."""
     whole = (table.recompute_index == FULL) & (table.recompute_layers == 0)
-    return np.flatnonzero(whole & runs(table, "1f1b", "interleaved") & (table.offload_index < 2))
+    plain = runs(table, "1f1b", "interleaved") & ~offloads_activations(table)
+    return np.flatnonzero(whole & plain)
 
 
 def with_counts(ctx: CostContext, search: Search, table: LayoutTable) -> LayoutTable:

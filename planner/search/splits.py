@@ -112,7 +112,7 @@ class BestSplits:
         self.named, self.splits = empty, list[StageLayers]()
         self.solved = 0
         self._unbounded: list[tuple[LayoutTable, NDArray[np.bool_]]] = []
-        self._floor = self._left = inf
+        self._floor = self._open_seconds = inf
         self._steps: dict[Layout, float] = {}
 
     def problem(self, table: LayoutTable) -> LayoutProblem:
@@ -138,12 +138,12 @@ class BestSplits:
     @property
     def open_seconds(self) -> float:
         """What a split that is not told apart from those that were found could take; inf: none."""
-        return self._left
+        return self._open_seconds
 
     @property
     def bound(self) -> float:
         """What no split that waits, is not told apart or was found goes under; inf: none."""
-        return min(self.rest, self._left, min(self._steps.values(), default=inf))
+        return min(self.rest, self._open_seconds, min(self._steps.values(), default=inf))
 
     @property
     def _next(self) -> float:
@@ -205,7 +205,7 @@ class BestSplits:
         self.solved += 1
         factor = float(self._factor(one)[0])
         found, left = _best_of(self.ctx, self.asked, one, self.threshold / factor)
-        self._left = min(self._left, left * factor)
+        self._open_seconds = min(self._open_seconds, left * factor)
         if found is not None:
             split, seconds = found.stage_layers, found.step_seconds
             self.named = self.named.joined(one)

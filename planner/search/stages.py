@@ -1,4 +1,4 @@
-"""The best split of a layout's layers over its stages and virtual stages, exactly.
+"""The best split of a layout's layers over its stages and virtual stages.
 
 Layers stay in model order: chunk after chunk, at least one each or as many as each runs again,
 prediction layers, head and loss on the last, the embedding on the first. What a stage costs depends
@@ -309,25 +309,25 @@ def _only(cost: FloatArray, options: BoolArray) -> FloatArray:
     return np.where(options, cost, np.inf)
 
 
-def _bound(costs: _Costs, options: BoolArray, total: int) -> float:
-    """The least that a split of these options takes: its pipeline and the rest each the least,
-    or both of one stage; and whichever option is its slowest stage, what the host then adds."""
-    rest = least_maximum(_only(costs.rest, options), total)
+def _bound(costs: _Costs, allowed: BoolArray, total: int) -> float:
+    """The least that a split of the allowed options takes: its pipeline and the rest each the
+    least, or both of one stage; and whichever option is its slowest stage, what the host adds."""
+    rest = least_maximum(_only(costs.rest, allowed), total)
     if rest == np.inf:
         return np.inf
     found = 0.0
     for seconds in (costs.pipeline + rest, costs.pipeline + costs.rest):
-        slowest = np.maximum(seconds, least_maximum(_only(seconds, options), total))
-        found = max(found, float((slowest + costs.host)[options].min()))
+        slowest = np.maximum(seconds, least_maximum(_only(seconds, allowed), total))
+        found = max(found, float((slowest + costs.host)[allowed].min()))
     return found * (1.0 - SLACK)
 
 
-def _levelled(costs: _Costs, options: BoolArray, total: int) -> list[int]:
+def _levelled(costs: _Costs, allowed: BoolArray, total: int) -> list[int]:
     """Counts of the least slowest stage; of these of the least rest, then the most level."""
     for cost in (costs.pipeline, costs.rest):
-        least = least_maximum(_only(cost, options), total)
-        options = options & (cost <= least * (1.0 + SLACK))
-    counts = least_sum(_only(costs.pipeline**2, options), total)
+        least = least_maximum(_only(cost, allowed), total)
+        allowed = allowed & (cost <= least * (1.0 + SLACK))
+    counts = least_sum(_only(costs.pipeline**2, allowed), total)
     assert counts is not None  # the least of both is reached
     return counts
 
@@ -335,39 +335,39 @@ def _levelled(costs: _Costs, options: BoolArray, total: int) -> list[int]:
 def _best(
     ctx: CostContext,
     table: LayoutTable,
-    held: Options,
+    options: Options,
     costs: _Costs,
-    options: BoolArray,
+    allowed: BoolArray,
     costing: Costing,
     limit: float,
 ) -> Best:
-    """The best split of these options below a limit, by branch and bound.
+    """The best split of the allowed options below a limit, by branch and bound.
 
     Of a split that is found, another is better only if its pipeline is no slower and either its
     largest stage smaller, in either kind of parameters, or its slowest stage slower, beside which
     more of the host hides.
     """
     total, found, left = ctx.model.num_layers, None, np.inf
-    waiting = [options]
+    waiting = [allowed]
     while waiting:
-        options = waiting.pop()
-        bound = _bound(costs, options, total)
+        allowed = waiting.pop()
+        bound = _bound(costs, allowed, total)
         if bound >= limit * (1.0 - CLOSE):
             continue
-        counts = _levelled(costs, options, total)
-        split = _chunks(ctx, table, held.stages, counts)
+        counts = _levelled(costs, allowed, total)
+        split = _chunks(ctx, table, options.stages, counts)
         seconds, alone = _steps(ctx, replace(table, stage_layers=split), costing)
         if alone < seconds * (1.0 - CLOSE):
             left = min(left, bound)  # as many layers a stage in other chunks may take less
         if seconds < limit * (1.0 - CLOSE):
             found, limit = Split(split, seconds), seconds
-        before = np.cumsum([0, *counts[:-1]]) * (options.shape[1] > 1)
+        before = np.cumsum([0, *counts[:-1]]) * (allowed.shape[1] > 1)
         chosen = (np.arange(len(counts)), before, counts)
-        for size in (held.dense, held.experts):
-            waiting.append(options & (size < size[chosen].max()))
-        slower = options & (costs.host < costs.host[chosen].min())
+        for size in (options.dense, options.experts):
+            waiting.append(allowed & (size < size[chosen].max()))
+        slower = allowed & (costs.host < costs.host[chosen].min())
         for stage in np.flatnonzero(slower.any(axis=(1, 2))):
-            forced = options.copy()
+            forced = allowed.copy()
             forced[stage] = slower[stage]
             waiting.append(forced)
     return Best(found, left)
