@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.balanced import least_bytes, least_peak
+from planner.cost.balanced import balanced_costs, least_bytes, least_peak
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
@@ -81,6 +81,19 @@ class SplitProblem(LayoutProblem):
     def degrees_sum(self, shapes: IntArray) -> IntArray:
         """As ever, and of equals the default split."""
         return 2 * super().degrees_sum(shapes) + (shapes >= self.default)
+
+    def _bound(
+        self, degrees: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
+    ) -> FloatArray:
+        """Of a split that is named no more than in any: where the host sets the pace and a stage
+        has most layers, all that traffic adds to its work is hidden, and it waits less for others.
+        """
+        found = super()._bound(degrees, table, shape, tp_inside)
+        if table.stage_layers is None:
+            return found
+        table = replace(table, stage_layers=None)
+        least = super()._bound(degrees, table, balanced_costs(self.ctx, table), tp_inside)
+        return np.minimum(found, least)
 
     def _split(self, i: int) -> StageLayers:
         return self.splits[i - self.default]

@@ -20,8 +20,8 @@ from planner.search.enumerate import layouts
 from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints
 from planner.search.problem import AnySplit, LayoutProblem, OtherSplit
-from planner.search.protocol import Progress
 from planner.search.room import accepted
+from planner.search.splits import SplitProblem
 from planner.search.stages import is_searched
 from planner.stages import chunk_layers
 from tests.expert_scenarios import experts
@@ -34,6 +34,7 @@ from tests.scenarios import (
     small_training,
 )
 from tests.search.test_stages import compositions
+from tests.search.test_watch import Until
 
 ANY = Search(
     stages="any", tp=(1, 2), cp=(1,), pp=(1, 2, 4), vp=(1, 2), mbs=(1,), zero_stage=(1,),
@@ -153,12 +154,34 @@ def test_no_layout_is_better_in_any_split(name: str) -> None:
 @pytest.mark.parametrize("name", ["dense, memory is short", "recompute", "counts"])
 def test_a_watch_is_told_true_bounds_of_splits(name: str) -> None:
     """What is told between a split's discovery and the search that has it too."""
-    told = list[Progress]()
-    plan = api.plan(CASES[name], top_k=3, watch=lambda progress: bool(told.append(progress)))
+    watch = Until(float("inf"))
+    plan = api.plan(CASES[name], top_k=3, watch=watch)
+    told = watch.seen
     assert plan.status == "optimal" and plan.objective_seconds is not None
     assert plan.search is not None and plan.search.best_splits > 0 and len(told) > 20
     assert max(one.bound_seconds for one in told) <= plan.objective_seconds * (1 + 1e-9)
     assert min(one.best_seconds for one in told) >= plan.objective_seconds * (1 - 1e-9)
+
+
+def test_a_named_split_s_bound_holds_where_the_host_sets_the_pace() -> None:
+    """Traffic that the host hides lengthens the fuller stage alone, which then waits less."""
+    scenario = job(
+        60.0, model=small_model(num_layers=6, hidden_size=512, vocab_size=64000),
+        topology=small_topology((2, 8)),
+        software=small_software(
+            {"host_seconds_per_kernel": 2e-4}, stage_splits="any", cp_kinds=("a2a",)
+        ),
+        training=small_training(sequence_length=1920, global_batch_size=8),
+    ).replace(num_accelerators=16)  # fmt: skip
+    ctx = CostContext.of(scenario)
+    layout = Layout(cp=2, pp=2, dp_shard=4, num_microbatches=2, cp_kind="a2a", overlap="dp+pp")
+    one = LayoutTable.from_layouts([layout])
+    problem, at = SplitProblem(ctx, one.take(slice(0)), one, [(5, 1)]), np.zeros(1, dtype=np.int64)
+    plain = LayoutProblem(ctx, replace(one, stage_layers=(5, 1)))
+    least = best_placement(problem, 0)
+    assert least is not None
+    assert plain.lower_bounds()[0] > least[1]
+    assert problem.lower_bounds()[0] <= least[1] and problem.tighter_bounds(at)[0] <= least[1]
 
 
 def test_layouts_without_a_place_have_no_best_split() -> None:
@@ -183,8 +206,9 @@ def test_a_count_and_a_split_win_together() -> None:
 def test_bounds_hold_in_every_split(name: str) -> None:
     scenario = CASES[name]
     ctx = CostContext.of(scenario)
-    rows = np.random.default_rng(0).permutation(np.array(every_row(ctx, scenario), dtype=object))
-    rows = [row for row in rows if is_searched(ctx, LayoutTable.from_layouts([row]))[0]]
+    every = every_row(ctx, scenario)
+    mixed = [every[i] for i in np.random.default_rng(0).permutation(len(every)).tolist()]
+    rows = [row for row in mixed if is_searched(ctx, LayoutTable.from_layouts([row]))[0]]
     counted = [row for row in rows if row.recompute_layers]
     for row in (*rows[:12], *counted[:24]):
         one = LayoutTable.from_layouts([row])
