@@ -98,13 +98,13 @@ class _Watched:
         """Of the time limit."""
         return max(0.0, self.deadline - time.monotonic()) if self.limited else None
 
-    def is_over(self) -> bool:
+    def is_over(self, found_more: bool = False) -> bool:
         """Whether time is up or the watch, which is told how far the search is, wishes to stop, and
-        there is an answer."""
+        there is an answer: from a search, or to be had by one of what was found since."""
         found, best = self.result, self.best
         spent = 0 if found is None else found.counts.placements
         stops = self.watch(Progress(self.layouts, 0, spent, best, min(best, self.rest)))
-        return (stops or time.monotonic() >= self.deadline) and best < np.inf
+        return (stops or time.monotonic() >= self.deadline) and (best < np.inf or found_more)
 
     def stopped(
         self, now: LayoutProblem, then: LayoutProblem, asked: Search, top_k: int

@@ -198,12 +198,14 @@ class BestSplits:
             return inf
         return max(steps[self.top_k - 1], steps[0] * (1.0 + self.asked.tie_fraction))
 
-    def solve(self, expired: Callable[[], bool]) -> int:
+    def solve(self, is_over: Callable[[bool], bool]) -> int:
         """Find best splits by rising bound, until the next bound lies above the threshold; how many
         were better than the default."""
         before, size = len(self.splits), FIRST_PLACED
         self._bound()
-        while self._next < inf and self._next <= self.threshold and not expired():
+        while self._next < inf and self._next <= self.threshold:
+            if is_over(bool(self.splits)):
+                break
             if self.placed.rest <= self.waiting.rest:
                 self._solve(self.placed.take(1, inf))
                 continue

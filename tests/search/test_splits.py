@@ -73,6 +73,7 @@ LEADING = small_model(
 CASES = {
     "dense": job(60.0),
     "dense, memory is short": job(7.0),
+    "dense, only other splits fit": job(6.2),
     "experts": job(60.0, model=LEADING),
     "experts, memory is short": job(9.0, model=LEADING),
     "recompute": job(
@@ -288,3 +289,15 @@ def test_a_split_by_chunks_comes_back_from_megatron_s_arguments() -> None:
         assert read.broken == () and read.plan is not None and read.plan.layout is not None
         assert read.plan.layout["stage_layers"] == split
         assert read.plan.step_seconds == pytest.approx(plan.step_seconds, rel=1e-12)
+
+
+def test_a_time_limit_holds_where_only_other_splits_fit() -> None:
+    job = CASES["dense, only other splits fit"]
+    default = api.plan(job.replace(search=job.search.replace(stages="default")), top_k=1)
+    assert default.status == "infeasible"
+    whole, limited = api.plan(job, top_k=1), api.plan(job, top_k=1, time_limit_seconds=1e-9)
+    assert limited.layout is not None and limited.status == "feasible"
+    assert whole.objective_seconds is not None and limited.bound_seconds is not None
+    assert limited.bound_seconds <= whole.objective_seconds <= limited.objective_seconds
+    assert whole.search is not None and limited.search is not None
+    assert limited.search.best_splits < whole.search.best_splits
