@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,10 @@ def test_a_link_opens_its_point(driver: Any, pages: dict[str, Path]) -> None:
     load(driver, pages["sweep"])
     driver.find_element("css selector", "a[href='#point-4']").click()
     opened = "return Array.from(document.querySelectorAll('details[open]'), d => d.id)"
+    # the page is told of the new place after the click
+    soon = time.monotonic() + 10
+    while not driver.execute_script(opened) and time.monotonic() < soon:
+        time.sleep(0.05)
     assert driver.execute_script(opened) == ["point-4"]
     assert driver.switch_to.active_element.tag_name == "summary"
 
