@@ -67,6 +67,7 @@ def _outlook(subject: Any, path: str) -> Any:
     from planner.answers.plan import Plan
     from planner.cli.progress import saying
     from planner.errors import InputError
+    from planner.search.stages import CLOSE
 
     allowed = "what `planner plan --out` wrote, or a point of a sweep by --point"
     if not isinstance(subject, Plan) or subject.search is None:
@@ -81,7 +82,7 @@ def _outlook(subject: Any, path: str) -> Any:
         )  # fmt: skip
     found = api.what_if(api.scenario_of(subject), say=saying())
     was, now = subject.objective_seconds or 0.0, found.plan.objective_seconds or 0.0
-    if not isclose(was, now, rel_tol=1e-9):
+    if not isclose(was, now, rel_tol=CLOSE):
         raise InputError(
             f"planned anew, its step of {was:.6g} s is one of {now:.6g} s", path=path,
             key="--what-if", allowed="a plan of this version of planner and of its error bars",

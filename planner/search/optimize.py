@@ -37,7 +37,14 @@ from planner.search.protocol import (
     Watch,
     unwatched,
 )
-from planner.search.rows import blocks, framework_rows, order_rows, outside_rows, unplaceable
+from planner.search.rows import (
+    blocks,
+    framework_rows,
+    order_rows,
+    outside_rows,
+    rows_of,
+    unplaceable,
+)
 
 __all__ = [
     "Counts",
@@ -89,9 +96,7 @@ class _Seen:
     def cost_blocks(self, blocks: list[tuple[int, IntArray]]) -> None:
         """Cost blocks of placements, each of one shape, together."""
         if blocks:
-            counts = [len(block) for _, block in blocks]
-            shapes = np.repeat(np.array([shape for shape, _ in blocks]), counts)
-            self.cost(shapes, np.concatenate([block for _, block in blocks]))
+            self.cost(*rows_of(blocks))
 
     def _add(self, shapes: IntArray, placements: IntArray) -> None:
         seconds = np.asarray(self._problem.score_rows(shapes, placements), dtype=np.float64)

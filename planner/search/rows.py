@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -22,7 +22,7 @@ from planner.search.placement import (
 )
 from planner.search.protocol import SearchProblem
 
-__all__ = ["blocks", "framework_rows", "order_rows", "outside_rows", "unplaceable"]
+__all__ = ["blocks", "framework_rows", "order_rows", "outside_rows", "rows_of", "unplaceable"]
 
 BoolArray = NDArray[np.bool_]
 
@@ -54,6 +54,12 @@ def blocks(problem: SearchProblem, shape: int, constraints: SideConstraints) -> 
     for block in all_rows:
         outside = outside_rows(problem, np.full(len(block), shape), block, constraints)
         yield block[~np.any(list(outside.values()), axis=0)] if outside else block
+
+
+def rows_of(blocks: Sequence[tuple[int, IntArray]]) -> tuple[IntArray, IntArray]:
+    """Blocks of placements, at least one and each of one shape, as rows: (R), (R, A, T)."""
+    shapes = np.repeat([shape for shape, _ in blocks], [len(block) for _, block in blocks])
+    return shapes, np.concatenate([block for _, block in blocks])
 
 
 def order_rows(problem: SearchProblem, shapes: IntArray) -> tuple[IntArray, IntArray]:

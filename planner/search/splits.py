@@ -32,8 +32,8 @@ from planner.search.problem import LayoutProblem, OtherSplit, RowFormula, splits
 from planner.search.protocol import SearchResult
 from planner.search.recompute_rules import counts_within_chunks
 from planner.search.robust import weights
-from planner.search.room import accepted, in_blocks, searches_splits
-from planner.search.rows import blocks, framework_rows
+from planner.search.room import accepted, in_blocks
+from planner.search.rows import blocks, framework_rows, rows_of
 from planner.search.stages import (
     CLOSE,
     Split,
@@ -116,7 +116,8 @@ class BestSplits:
     """Layouts that wait for their best split, and those that have one better than the default.
 
     They wait twice: by a bound over the cheapest place of each group, many of them then by one over
-    their placements, which is costed for many at once.
+    their placements, which is costed for many at once. open_seconds: what a split that is not told
+    apart from those that were found could take; inf: none.
     """
 
     def __init__(self, ctx: CostContext, asked: Search, top_k: int, empty: LayoutTable) -> None:
@@ -125,7 +126,7 @@ class BestSplits:
         self.named, self.splits = empty, list[StageLayers]()
         self.solved = 0
         self._unbounded: list[tuple[LayoutTable, NDArray[np.bool_]]] = []
-        self._floor = self._open_seconds = inf
+        self.open_seconds = self._floor = inf
         self._steps: dict[Layout, float] = {}
 
     def problem(self, table: LayoutTable) -> LayoutProblem:
@@ -137,8 +138,6 @@ class BestSplits:
     def add(self, table: LayoutTable, fits: NDArray[np.bool_], floor: float) -> None:
         """Put layouts beside those that wait; fits: whether they do in the default split; floor:
         none of their steps is below, in any split."""
-        if not searches_splits(self.ctx, self.asked):
-            return
         able = np.broadcast_to(is_searched(self.ctx, table), fits.shape)
         self._unbounded.append((table.take(np.flatnonzero(able)), fits[able]))
         self._floor = min(self._floor, floor)
@@ -149,14 +148,9 @@ class BestSplits:
         return min(self._floor, self._next)
 
     @property
-    def open_seconds(self) -> float:
-        """What a split that is not told apart from those that were found could take; inf: none."""
-        return self._open_seconds
-
-    @property
     def bound(self) -> float:
         """What no split that waits, is not told apart or was found goes under; inf: none."""
-        return min(self.rest, self._open_seconds, min(self._steps.values(), default=inf))
+        return min(self.rest, self.open_seconds, min(self._steps.values(), default=inf))
 
     @property
     def _next(self) -> float:
@@ -220,7 +214,7 @@ class BestSplits:
         self.solved += 1
         factor = float(self._factor(one)[0])
         found, left = _best_of(self.ctx, self.asked, one, self.threshold / factor)
-        self._open_seconds = min(self._open_seconds, left * factor)
+        self.open_seconds = min(self.open_seconds, left * factor)
         if found is not None:
             split, seconds = found.stage_layers, found.step_seconds
             self.named = self.named.joined(one)
@@ -286,8 +280,7 @@ def _placed_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> Float
         waiting.append((shape, _placements(problem, asked, shape)))
         number += len(waiting[-1][1])
         if number >= MAX_BLOCK_ROWS or shape == len(table) - 1:
-            shapes = np.repeat([i for i, _ in waiting], [len(rows) for _, rows in waiting])
-            rows = np.concatenate([rows for _, rows in waiting])
+            shapes, rows = rows_of(waiting)
             if len(rows):
                 np.minimum.at(least, shapes, problem.score_rows(shapes, rows))
             waiting, number = [], 0
