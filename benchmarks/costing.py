@@ -18,10 +18,10 @@ import numpy as np
 from planner.api import load_scenario
 from planner.cost import memory, step
 from planner.cost.context import CostContext
-from planner.layout import LayoutTable
-from planner.search.enumerate import layouts
+from planner.layouts.layout import LayoutTable
 from planner.search.placement import fills, order_placements
 from planner.search.problem import LayoutProblem, splits_of
+from planner.search.space.enumerate import layouts
 
 BLOCK = 16384
 

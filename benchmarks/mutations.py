@@ -107,19 +107,19 @@ MUTATIONS = (
         "yield block", OPTIMUM,
     ),
     Mutation(
-        "a rule dropped", "search/rules.py",
+        "a rule dropped", "search/rules/rules.py",
         '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp',
         '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) >= 1) | divides(2 * x.cp',
         ("tests/search/test_rules.py",),
     ),
     Mutation(
-        "restrictions of search: ignored", "search/enumerate.py",
+        "restrictions of search: ignored", "search/space/enumerate.py",
         "self._keep(np.isin(values, wanted), SEARCH_RULE)",
         "self._keep(np.isin(values, values), SEARCH_RULE)",
         ("tests/search/test_relax.py::test_no_legal_layout_has_no_nearest_miss",),
     ),
     Mutation(
-        "memory filter off", "search/room.py",
+        "memory filter off", "search/space/room.py",
         "allowed = peak <= memory.limit_bytes(ctx, search.memory)",
         "allowed = peak <= np.inf",
         ("tests/search/test_relax.py::test_nearest_miss_is_the_least_peak_of_all",),
@@ -149,7 +149,7 @@ MUTATIONS = (
         "least = seen.least", ("tests/search/test_watch.py",),
     ),
     Mutation(
-        "copies by ZeRO stage are kept", "search/crossings.py",
+        "copies by ZeRO stage are kept", "search/space/crossings.py",
         "~alone | (table.zero_stage == min(asked, default=0))",
         "~alone | (table.zero_stage >= 0)",
         (
@@ -158,39 +158,39 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "a hitting set that is not smallest", "search/hitting.py",
+        "a hitting set that is not smallest", "search/infeasible/hitting.py",
         "for member in sorted(left[0], key=rank.__getitem__):",
         "for member in sorted(left[0], key=rank.__getitem__)[:1]:",
         ("tests/search/test_hitting.py",),
     ),
     Mutation(
-        "reasons keep what is not needed", "search/reasons.py",
+        "reasons keep what is not needed", "search/infeasible/reasons.py",
         "if not feasible(scenario, others):", "if feasible(scenario, ()) and False:", REASONS,
     ),
     Mutation(
-        "why-not completes without its keys", "search/restrictions.py",
+        "why-not completes without its keys", "search/space/restrictions.py",
         "return search.replace(**{key: (value,) for key, value in chosen.items()})",
         "return search", WHY_NOT,
     ),
     Mutation(
-        "nearest values need not be legal", "search/forbidden.py",
+        "nearest values need not be legal", "search/infeasible/forbidden.py",
         "        if len(table):\n            return True\n    return False",
         "        return True\n    return True", WHY_NOT,
     ),
     Mutation(
-        "bound of all splits scaled by 1.01", "search/stages.py",
+        "bound of all splits scaled by 1.01", "search/splits/best_split.py",
         "return found * (1.0 - SLACK)", "return found * 1.01", STAGES,
     ),
     Mutation(
-        "splits that memory does not hold", "search/stages.py",
+        "splits that memory does not hold", "search/splits/best_split.py",
         "fits=stages.allowed & fits,", "fits=stages.allowed,", STAGES,
     ),
     Mutation(
-        "chunks without the layers that each runs again", "search/stages.py",
+        "chunks without the layers that each runs again", "search/splits/best_split.py",
         "np.maximum(chunks, least_each)", "np.maximum(chunks, 1)", STAGES,
     ),
     Mutation(
-        "bound over placements without the cheapest", "search/splits.py",
+        "bound over placements without the cheapest", "search/splits/rows.py",
         "np.minimum.at(least, shapes, problem.score_rows(shapes, rows))",
         "np.fmax.at(least, shapes, problem.score_rows(shapes, rows))", SPLITS,
     ),
@@ -200,7 +200,7 @@ MUTATIONS = (
         "layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted + pp", STAGES,
     ),
     Mutation(
-        "a count that some splits alone have is left out", "search/recompute.py",
+        "a count that some splits alone have is left out", "search/space/recompute.py",
         "at = np.flatnonzero(most >= layers)", "at = np.flatnonzero(most > layers)", SPLITS,
     ),
     Mutation(

@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from planner.errors import InputError
-from planner.evidence.fitting import COEFFICIENTS, step_seconds, with_coefficients
-from planner.evidence.left_out import coefficients_without
+from planner.evidence.fits.left_out import coefficients_without
+from planner.evidence.fits.software import COEFFICIENTS, step_seconds, with_coefficients
 from planner.evidence.metrics import TimeErrors
-from planner.evidence.own_fit import OwnRun, calibrate_own
-from planner.evidence.published import PUBLISHED_RUNS, read_runs
-from planner.evidence.runs import Prediction, chosen, is_timed, predict_runs
+from planner.evidence.own_runs_fit import OwnRun, calibrate_own
+from planner.evidence.published_runs import PUBLISHED_RUNS, read_runs
+from planner.evidence.validate_runs import Prediction, chosen, is_timed, predict_runs
 from planner.problem.software import Software
 
 LEAST = 6

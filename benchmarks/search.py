@@ -20,11 +20,11 @@ import numpy as np
 from planner.api import load_scenario, plan
 from planner.cost.context import CostContext
 from planner.problem.scenario import Scenario
-from planner.search.enumerate import layouts
 from planner.search.placement import SideConstraints, count_placements, fills
 from planner.search.problem import LayoutProblem
-from planner.search.room import accepted
 from planner.search.rows import blocks
+from planner.search.space.enumerate import layouts
+from planner.search.space.room import accepted
 
 SAMPLED_SECONDS = 5.0
 BLOCK_ROWS = 16384

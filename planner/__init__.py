@@ -16,8 +16,8 @@ _HOMES = {
         "read_sweep", "run_sweep", "scenario_of", "shrink", "validate_runs", "what_if", "why_not",
         "Scenario",
     ),
-    "planner.answers.plan": ("Plan",),
-    "planner.layout": ("Layout",),
+    "planner.planning.plan": ("Plan",),
+    "planner.layouts.layout": ("Layout",),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",
         "UnsupportedError",

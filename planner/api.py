@@ -12,47 +12,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner import files
 from planner.advise import diagnose as diagnosing
 from planner.advise import explain as explaining
+from planner.advise.advice import Diagnosis, Explanation
 from planner.advise.check import check
+from planner.advise.checked import Check
 from planner.advise.expressible import export as export_plan
 from planner.advise.measured import read_measured
+from planner.advise.outlook import WhatIf
 from planner.advise.roofline import generations, load_subject, roofline
+from planner.advise.roofs import Roofline
 from planner.advise.scaling import scaling_curve
 from planner.advise.shrink import shrink
+from planner.advise.shrunk import Shrunk
 from planner.advise.timeline import timeline
 from planner.advise.what_if import what_if
 from planner.advise.why_not import why_not
-from planner.answers.advice import Diagnosis, Explanation
-from planner.answers.checked import Check
-from planner.answers.outlook import WhatIf
-from planner.answers.plan import Plan
-from planner.answers.roofs import Roofline
-from planner.answers.shrunk import Shrunk
-from planner.answers.why_not import WhyNot
+from planner.advise.why_not_answer import WhyNot
+from planner.clusters.import_topology import Imported, import_topology, imported_files
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.evidence.accuracy import Accuracy
-from planner.evidence.calibration import Calibration
-from planner.evidence.collectives import CollectivesValidation
-from planner.evidence.error_bars import ErrorCalibration
-from planner.evidence.fitting import RunsCalibration
+from planner.evidence.collective_logs import PUBLISHED
+from planner.evidence.fabric_fit import Calibration
+from planner.evidence.fits.accuracy import Accuracy
+from planner.evidence.fits.intervals import ErrorCalibration
+from planner.evidence.fits.left_out import LeaveOneOut
+from planner.evidence.fits.software import RunsCalibration
+from planner.evidence.fits.software_file import profile_yaml
 from planner.evidence.kernel_fit import KernelCalibration
-from planner.evidence.kernels import KernelsValidation
-from planner.evidence.left_out import LeaveOneOut
-from planner.evidence.own_fit import OwnCalibration
-from planner.evidence.published import PUBLISHED_RUNS
-from planner.evidence.runs import Validation, validate_runs
-from planner.evidence.software_file import profile_yaml
-from planner.evidence.sweeps import PUBLISHED
-from planner.export import EXPORTS
-from planner.files import Kind
-from planner.grids import DENSE_GRID, EXPERT_GRID
-from planner.ingest.cluster_import import Imported, import_topology, imported_files
-from planner.ingest.import_model import import_model
-from planner.ingest.imported import ImportedModel
-from planner.measuring import (
+from planner.evidence.measuring import (
     accuracy,
     calibrate_collectives,
     calibrate_errors,
@@ -62,28 +50,35 @@ from planner.measuring import (
     validate_kernels,
     validate_left_out,
 )
-from planner.notebooks import show_in_notebooks
+from planner.evidence.own_runs import calibrate_own_runs, is_own
+from planner.evidence.own_runs_fit import OwnCalibration
+from planner.evidence.published_runs import PUBLISHED_RUNS
+from planner.evidence.validate_collectives import CollectivesValidation
+from planner.evidence.validate_kernels import KernelsValidation
+from planner.evidence.validate_runs import Validation, validate_runs
+from planner.frameworks.export import EXPORTS
+from planner.frameworks.import_model import import_model
+from planner.frameworks.imported_model import ImportedModel
+from planner.frameworks.target import Target, target
+from planner.inputs import files
+from planner.inputs.files import Kind
+from planner.inputs.text import file_text, json_value
+from planner.layouts.grids import DENSE_GRID, EXPERT_GRID
+from planner.layouts.rank_orders import order_degrees
 from planner.planning.agreement import require_agreement
-from planner.planning.plan import chosen_scenario, evaluate, evaluate_many, plan
+from planner.planning.plan import Plan
 from planner.planning.seating import require_nodes
+from planner.planning.solve import chosen_scenario, evaluate, evaluate_many, plan
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
-from planner.problem.scenario import (
-    Scenario,
-    inputs_sha256,
-    load_scenario,
-    scenario_from_document,
-)
+from planner.problem.scenario import Scenario, inputs_sha256, load_scenario, scenario_from_document
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
-from planner.ranks import order_degrees
-from planner.reporting import Report, report
-from planner.search.given import given_layout
+from planner.report.notebooks import show_in_notebooks
+from planner.report.page.pages import Report, report
 from planner.search.protocol import Progress, Watch, unwatched
+from planner.search.space.given import given_layout
 from planner.sweep import Sweep, read_sweep, run_sweep
-from planner.targets import Target, target
-from planner.texts import file_text, json_value
-from planner.tuning import calibrate_own_runs, is_own
 
 PLAN_FILE = "what `planner plan --json` prints"
 SCHEMAS: Mapping[str, type[files.Strict]] = {

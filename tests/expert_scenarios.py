@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from planner.cost.context import CostContext
-from planner.files import load
-from planner.layout import SCHEDULES
+from planner.inputs.files import load
+from planner.layouts.layout import SCHEDULES
 from planner.problem.model import MLA, Model, MoE
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software

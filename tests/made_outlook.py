@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.answers.outlook import ScalePoint, Scaling, Upgrade, WhatIf
-from planner.answers.plan import Plan
+from planner.advise.outlook import ScalePoint, Scaling, Upgrade, WhatIf
+from planner.planning.plan import Plan
 
 GAINS = {
     "twice the network": (0.25, 0.10), "half the latency": (0.05, 0.05),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from planner.answers.plan import Plan
+from planner.planning.plan import Plan
 from planner.problem.scenario import inputs_sha256
 
 AXES = ("num_accelerators", "training.sequence_length")

@@ -20,8 +20,8 @@ from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import StepTime, evaluate, shape_costs, step_time
 from planner.cost.traffic import channel_costs, occurrences
-from planner.grids import DENSE_GRID, EXPERT_GRID, Grid
-from planner.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
+from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
 from tests.scenarios import LOSSY
 
 Placement = tuple[tuple[int, ...], ...]

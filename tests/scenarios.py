@@ -16,13 +16,13 @@ from functools import cache
 from typing import Any
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
-from planner.files import load
-from planner.layout import SCHEDULES, Layout
+from planner.inputs.files import load
+from planner.inputs.quantities import Figure
+from planner.layouts.layout import SCHEDULES, Layout
+from planner.planning.plan import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model
-from planner.problem.quantities import Figure
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software, SoftwareCoefficients
 from planner.problem.topology import Fabric, Tier, Topology

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.planning.plan import Plan
 from planner.problem.scenario import Search
 from planner.problem.topology import Topology
-from planner.search.given import given_layout, parse_layout
+from planner.search.space.given import given_layout, parse_layout
 from tests.oracles import plain_least_step
 from tests.scenarios import (
     SHIPPED_4D,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from planner.advise.advice import Convention
 from planner.advise.baseline import Baseline
-from planner.answers.advice import Convention
 from planner.cost import flops
 
 SPARSE = 2.0

@@ -13,14 +13,14 @@ from math import inf
 
 import numpy as np
 
+from planner.advise.advice import LABELS, Action, Label
 from planner.advise.baseline import Baseline, Change, Outcome, try_change
-from planner.answers.advice import LABELS, Action, Label
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
-from planner.layout import OVERLAPS, Layout, LayoutTable
-from planner.search.stages import Best, best_split, is_searched, options_of
-from planner.texts import counted_runs
-from planner.units import format_quantity
+from planner.inputs.text import counted_runs
+from planner.inputs.units import format_quantity
+from planner.layouts.layout import OVERLAPS, Layout, LayoutTable
+from planner.search.splits.best_split import Best, best_split, is_searched, options_of
 
 COEFFICIENTS = "software.coefficients"
 PART = "topology.accelerator"

@@ -7,17 +7,17 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.answers.plan import Plan
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.cost.memory import VERDICTS
 from planner.errors import IllegalLayoutError, InputError
-from planner.grids import GROUPS
-from planner.layout import Layout
+from planner.layouts.grids import GROUPS
+from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
-from planner.planning.plan import evaluate
+from planner.planning.plan import Plan
+from planner.planning.solve import evaluate
 from planner.problem.scenario import Scenario, scenario_from_document
-from planner.search.given import given_layout
+from planner.search.space.given import given_layout
 
 Splits = Mapping[str, Sequence[float]]
 

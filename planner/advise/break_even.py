@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
+from planner.advise.outlook import BreakEven, Trial
 from planner.advise.replan import Planner, changed, step_of
 from planner.advise.upgrades import network_bytes_per_second, network_keys
-from planner.answers.outlook import BreakEven, Trial
-from planner.answers.plan import Plan
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 
 MATCH_FRACTION = 0.01

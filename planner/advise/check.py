@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from planner.advise.checked import Check, Crossing, Verdict
 from planner.advise.explain import own_atom
 from planner.advise.script import Judged, judged
-from planner.answers.checked import Check, Crossing, Verdict
-from planner.answers.plan import GroupReport, Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, PlannerError
-from planner.export.job import Job
-from planner.export.megatron import core_refusals
-from planner.ingest.launch_args import read_launch
-from planner.layout import Layout
-from planner.planning.plan import evaluate, plan
+from planner.frameworks.job import Job
+from planner.frameworks.launch_args import read_launch
+from planner.frameworks.megatron.write import core_refusals
+from planner.frameworks.target import target as target_of
+from planner.layouts.layout import Layout
+from planner.planning.plan import GroupReport, Plan
+from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario
-from planner.search.given import judged_layout, parse_layout
-from planner.targets import target as target_of
+from planner.search.space.given import judged_layout, parse_layout
 
 SMALL_FRACTION = 0.005
 """Exposed traffic below this share of the step is called nothing."""
@@ -125,7 +125,7 @@ def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutE
     if found.launch.target != "megatron":
         return []
     plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
-    job = Job(plan_, found.scenario, plain, plan_.rank_order or ())
+    job = Job(found.scenario, plain, plan_.rank_order or ())
     source = target_of("megatron").version
     return [
         IllegalLayoutError("megatron-core", source, layout.label(), reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.cost.context import CostContext, TierArrays
-from planner.problem.quantities import Figure
+from planner.inputs.quantities import Figure
 
 
 def what_if(value: float) -> Figure:

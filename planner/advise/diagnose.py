@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.advise.accounting import conventions
+from planner.advise.advice import Convention, Diagnosis, Suspect, Verdict
 from planner.advise.baseline import Baseline, Change, try_change
 from planner.advise.contexts import (
     with_coefficient,
@@ -21,13 +22,12 @@ from planner.advise.contexts import (
 )
 from planner.advise.ledger import regime
 from planner.advise.measured import Measurement
-from planner.answers.advice import Convention, Diagnosis, Suspect, Verdict
-from planner.answers.plan import Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
-from planner.layout import RECOMPUTE
+from planner.layouts.layout import RECOMPUTE
+from planner.layouts.rank_orders import order_splits
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
-from planner.ranks import order_splits
 
 NEAR_FRACTION = 0.10
 """What counts as predicted: nearly four in five of the published runs lie within it."""

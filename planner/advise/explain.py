@@ -7,11 +7,11 @@ from itertools import combinations
 from math import inf, log, prod
 
 from planner.advise.actions import actions
+from planner.advise.advice import Explanation, GroupPlace, Inversion
 from planner.advise.baseline import Baseline
 from planner.advise.ledger import regime
-from planner.answers.advice import Explanation, GroupPlace, Inversion
-from planner.answers.plan import GroupReport, Plan
-from planner.grids import DENSE_GRID, EXPERT_GRID
+from planner.layouts.grids import DENSE_GRID, EXPERT_GRID
+from planner.planning.plan import GroupReport, Plan
 from planner.problem.scenario import Scenario
 
 Groups = Mapping[str, GroupReport]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.answers.plan import Plan
 from planner.errors import ExportError, InputError, PlannerError
-from planner.export import export_plan
-from planner.files import load
-from planner.layout import Layout
-from planner.planning.plan import chosen_scenario, evaluate, plan
+from planner.frameworks.target import Target, target
+from planner.inputs.files import load
+from planner.layouts.layout import Layout
+from planner.planning.export import export_plan
+from planner.planning.plan import Plan
+from planner.planning.solve import chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.software import Software
-from planner.targets import Target, target
 
 SEARCHED = ("zero_stage", "cp_kind", "dispatcher", "recompute", "sp")
 """Keys of a target's codes that are choices of the search."""

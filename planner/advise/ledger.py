@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from planner.advise.advice import Regime
 from planner.advise.baseline import Baseline
 from planner.advise.contexts import what_if, with_hbm_faster
-from planner.answers.advice import Regime
 from planner.cost import flops, step
 from planner.cost.context import CostContext
 

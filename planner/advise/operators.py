@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.answers.plan import Plan
-from planner.answers.roofs import Move, Operator
+from planner.advise.roofs import Move, Operator
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
+from planner.planning.plan import Plan
 from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
 from planner.problem.pattern import Mamba
 from planner.problem.scenario import Scenario

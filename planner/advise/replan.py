@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.advise.baseline import changed_scenario
-from planner.answers.plan import Plan
 from planner.errors import PlannerError
-from planner.planning.plan import evaluate, plan
+from planner.planning.plan import Plan
+from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario, scenario_to_document
 
 Say = Callable[[str], None]

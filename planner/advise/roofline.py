@@ -8,22 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from planner.advise.operators import REFERENCE, Sizes, moves, operators, sizes_of
-from planner.answers.plan import GroupReport, Plan
-from planner.answers.roofs import (
-    GroupPoint,
-    Level,
-    Messages,
-    PartRidges,
-    Roofline,
-    Wall,
-)
+from planner.advise.roofs import GroupPoint, Level, Messages, PartRidges, Roofline, Wall
 from planner.cost import roofline as roof
 from planner.cost.collectives import duration
 from planner.cost.context import TierArrays
 from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
-from planner.files import load, names, read, resolve
-from planner.planning.plan import chosen_scenario, plan
+from planner.inputs.files import load, names, read, resolve
+from planner.planning.plan import GroupReport, Plan
+from planner.planning.solve import chosen_scenario, plan
 from planner.problem.hardware import Accelerator, Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.advise.outlook import ScalePoint, Scaling
 from planner.advise.replan import Planner, changed
 from planner.advise.upgrades import most_accelerators, twice
-from planner.answers.outlook import ScalePoint, Scaling
-from planner.answers.plan import Plan
 from planner.errors import InputError
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 from planner.search.placement import fills
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.answers.checked import Contradiction
+from planner.advise.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError
-from planner.export.rank_map import LARGEST_HOST
-from planner.files import load
-from planner.ingest.launch import Launch, Note, Understood
-from planner.ingest.understand import understand
+from planner.frameworks.launch import Launch, Note, Understood
+from planner.frameworks.rank_map import LARGEST_HOST
+from planner.frameworks.target import Target, target
+from planner.frameworks.understand import understand
+from planner.inputs.files import load
 from planner.problem.model import MLA, Model, MoE
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
-from planner.targets import Target, target
 
 WIDER = {
     "recompute": "recompute", "cp_kinds": "cp_kind", "offloads": "offload",

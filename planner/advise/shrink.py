@@ -9,20 +9,20 @@ from math import inf, prod
 from typing import Any
 
 from planner.advise.baseline import CHOSEN
-from planner.answers.plan import Plan
-from planner.answers.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
+from planner.advise.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
+from planner.clusters.hostlist import expand
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.export.job import Job
-from planner.export.rank_map import hosts
-from planner.ingest.hostlist import expand
-from planner.planning.plan import evaluate, plan
+from planner.frameworks.rank_map import hosts
+from planner.inputs.text import whole
+from planner.planning.export import launch_job
+from planner.planning.plan import Plan
+from planner.planning.solve import evaluate, plan
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory, InventoryNode
 from planner.problem.scenario import Scenario, scenario_from_document
-from planner.search.enumerate import families
 from planner.search.families import family_bounds
-from planner.texts import whole
+from planner.search.space.enumerate import families
 
 
 def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None = None) -> Shrunk:
@@ -71,7 +71,7 @@ def _of_the_job(former: Plan, scenario: Scenario) -> Inventory:
             "the plan has neither nodes nor a placement: which ranks share a node is not known",
             key="PLAN", allowed="a plan of a scenario with an inventory, or of a layout that nests",
         )  # fmt: skip
-    where, fill = hosts(Job.of(former)), former.fill
+    where, fill = hosts(launch_job(former)), former.fill
     tiers = scenario.topology.tier_names
     sizes = {
         tier: prod(fill[inner] for inner in tiers[: position + 1])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from planner.advise.baseline import Baseline
-from planner.answers.plan import Plan
 from planner.cost.chunks import chunk_passes, pipeline_of, short_of
+from planner.layouts.timeline import Timeline, play
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
-from planner.timeline import Timeline, play
 
 ROUNDS = 6
 """Micro-batches played over a pipeline's chunks: its ends, and steady state between them."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from planner.inputs.units import exact_quantity, format_quantity
 from planner.problem.cluster import Cluster
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from planner.problem.scenario import Scenario
-from planner.units import exact_quantity, format_quantity
 
 MORE_HBM_BYTES = 8e9
 RACK, NODE = 72, 8

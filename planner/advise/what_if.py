@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.advise.break_even import fsdp_break_even
+from planner.advise.outlook import Upgrade, WhatIf
 from planner.advise.replan import Planner, Say, changed, step_of
 from planner.advise.scaling import WASTED_FRACTION, scaling_curve
 from planner.advise.upgrades import Idea, ideas
-from planner.answers.outlook import Upgrade, WhatIf
-from planner.answers.plan import Plan
 from planner.errors import InputError
-from planner.planning.plan import chosen_scenario
+from planner.planning.plan import Plan
+from planner.planning.solve import chosen_scenario
 from planner.problem.scenario import Scenario
 
 TOLD = (

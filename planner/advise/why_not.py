@@ -12,28 +12,28 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from planner import files
-from planner.answers.plan import Plan
-from planner.answers.why_not import BrokenRule, WhyNot
+from planner.advise.why_not_answer import BrokenRule, WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layout import Layout
+from planner.inputs import files
+from planner.inputs.text import given_text
+from planner.layouts.layout import Layout
 from planner.planning.assess import group_losses
 from planner.planning.choosing import is_open, options
-from planner.planning.plan import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
+from planner.planning.plan import Plan
+from planner.planning.solve import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
-from planner.search import relax
-from planner.search.enumerate import SEARCH_RULE
-from planner.search.forbidden import completions, forbidding, nearest, rules_of_keys
-from planner.search.given import given_values, judged_layout, parse_layout
+from planner.search.infeasible import relax
+from planner.search.infeasible.forbidden import completions, forbidding, nearest, rules_of_keys
 from planner.search.leanest import best_of
-from planner.search.model_rules import rules_for
 from planner.search.protocol import Watch, unwatched
-from planner.search.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
-from planner.search.room import accepted
-from planner.search.rules import BY_SOFTWARE
-from planner.texts import given_text
+from planner.search.rules.model import rules_for
+from planner.search.rules.rules import BY_SOFTWARE
+from planner.search.space.enumerate import SEARCH_RULE
+from planner.search.space.given import given_values, judged_layout, parse_layout
+from planner.search.space.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
+from planner.search.space.room import accepted
 
 PATH = "--why-not"
 

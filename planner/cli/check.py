@@ -66,7 +66,7 @@ def check(
         )
     from planner import api
     from planner.cli.output import show
-    from planner.report.check import check_report
+    from planner.report.text.check import check_report
 
     path = ARGUMENTS if given is not None else names[0]
     text = shlex.join(given) if given is not None else _read(path)
@@ -78,7 +78,7 @@ def check(
 
 def _read(path: str) -> str:
     from planner.errors import InputError
-    from planner.texts import file_text, stream_text
+    from planner.inputs.text import file_text, stream_text
 
     allowed = "a launch script or configuration"
     if path != "-":

@@ -22,7 +22,7 @@ def validate_collectives(files: tuple[str, ...], topology: str | None, as_json: 
     """
     from planner import api
     from planner.cli.output import show
-    from planner.report.collectives import collectives_report
+    from planner.report.text.collective_errors import collectives_report
 
     document = api.validate_collectives(files or (api.PUBLISHED,), topology).to_document()
     show(document, collectives_report(document), as_json)
@@ -43,7 +43,7 @@ def calibrate_collectives(logs: tuple[str, ...], topology: str, out: str, as_jso
 
     from planner import api
     from planner.cli.output import show, write_file
-    from planner.report.collectives import calibration_report
+    from planner.report.text.collective_errors import calibration_report
 
     found = api.calibrate_collectives(logs, topology, Path(out).stem)
     write_file(out, found.to_yaml())

@@ -13,8 +13,8 @@ from planner.cli import options
 from planner.cli.program import DONE, INTERRUPTED, NO_LAYOUT, Program, Subjects
 
 if TYPE_CHECKING:
-    from planner.answers.plan import Plan
-    from planner.files import Kind
+    from planner.inputs.files import Kind
+    from planner.planning.plan import Plan
 
 KINDS: dict[str, Kind] = {
     "topologies": "topology",
@@ -127,7 +127,7 @@ def _evaluate_many(problem: Any, path: str, as_json: bool, out: str | None) -> i
     from planner.cli.layouts_file import read_layouts
     from planner.cli.output import show, write_results
     from planner.errors import IllegalLayoutError, InputError
-    from planner.report.tables import evaluations_report
+    from planner.report.text.tables import evaluations_report
 
     rows = read_layouts(path)
     reached = [0]
@@ -181,7 +181,7 @@ def _exit_code(evaluated: list[Plan]) -> int:
 
 def _show_plan(found: Plan, as_json: bool, out: str | None) -> None:
     from planner.cli.output import show, write_results
-    from planner.report.text import plan_report
+    from planner.report.text.plan import plan_report
 
     document, report = found.to_document(), plan_report(found)
     if out is not None:
@@ -195,7 +195,8 @@ def _write_timeline(found: Plan, folder: str) -> None:
     """A picture of the plan's pipeline beside its report, or why there is none."""
     from planner import api
     from planner.errors import PlannerError
-    from planner.report import drawing, timeline_plot
+    from planner.report.plots import drawing
+    from planner.report.plots import timeline as timeline_plot
 
     path = Path(folder) / "timeline.png"
     try:
@@ -218,7 +219,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     """Show two plans term by term."""
     from planner import api
     from planner.cli.output import show
-    from planner.report.tables import comparison_report
+    from planner.report.text.tables import comparison_report
 
     plans = api.read_plan(first), api.read_plan(second)
     compared = api.compare(*plans)
@@ -235,7 +236,7 @@ def list_(kind: str, as_json: bool) -> None:
     KIND is topologies, inventories, models, scenarios, software, accelerators, sweeps or targets.
     """
     from planner.cli.output import show
-    from planner.report.listing import facts_of, listing_report
+    from planner.report.text.listing import facts_of, listing_report
 
     facts = _targets() if kind == "targets" else facts_of(KINDS[kind])
     show({kind: facts}, listing_report(facts), as_json)

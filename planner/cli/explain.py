@@ -64,7 +64,7 @@ def explain(
         )
     problem = api.load_scenario(scenario, overrides)
     if why_not is not None:
-        from planner.report.why_not import why_not_report
+        from planner.report.text.why_not import why_not_report
 
         with Follower() as watch:
             answer = api.why_not(problem, why_not, watch=watch)
@@ -73,12 +73,12 @@ def explain(
     if what_if:
         return _what_if(problem, as_json)
     if measured is not None:
-        from planner.report.diagnosis import diagnosis_report
+        from planner.report.text.diagnosis import diagnosis_report
 
         diagnosis = api.diagnose(problem, measured, layout)
         show(diagnosis.to_document(), diagnosis_report(diagnosis), as_json)
         return DONE
-    from planner.report.explain import explanation_report
+    from planner.report.text.explanation import explanation_report
 
     with Follower() as watch:
         explanation = api.explain(problem, layout, watch)
@@ -91,7 +91,7 @@ def _what_if(problem: Any, as_json: bool) -> int:
     from planner import api
     from planner.cli.output import show
     from planner.cli.progress import saying
-    from planner.report.what_if import what_if_report
+    from planner.report.text.what_if import what_if_report
 
     found = api.what_if(problem, say=saying())
     show(found.to_document(), what_if_report(found), as_json)

@@ -43,7 +43,7 @@ def import_model(
     """
     from planner import api
     from planner.cli.output import show, write_file
-    from planner.report.imported import imported_report
+    from planner.report.text.imported_model import imported_report
 
     found = api.import_model(
         files, name=name, parameters=parameters, changes=changes, variables=variables

@@ -18,7 +18,7 @@ def validate_kernels(files: tuple[str, ...], as_json: bool) -> None:
     """
     from planner import api
     from planner.cli.output import show
-    from planner.report.kernels import kernels_report
+    from planner.report.text.kernel_errors import kernels_report
 
     document = api.validate_kernels(files).to_document()
     show(document, kernels_report(document), as_json)
@@ -47,7 +47,7 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
 
     from planner import api
     from planner.cli.output import show, write, write_file
-    from planner.report.kernels import calibration_report
+    from planner.report.text.kernel_errors import calibration_report
 
     found = api.calibrate_kernels(files)
     texts = {name: found.to_yaml(name) for name in found.parts}

@@ -11,7 +11,7 @@ def read_layouts(path: str) -> list[tuple[int, dict[str, str]]]:
     Raises:
         InputError: unreadable, without rows, or with a row of another length than the head.
     """
-    from planner.ingest.csv_rows import read_rows
-    from planner.search.given import KEYS
+    from planner.inputs.csv_rows import read_rows
+    from planner.search.space.given import KEYS
 
     return read_rows(path, KEYS, "layout key", ALLOWED)

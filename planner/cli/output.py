@@ -31,7 +31,7 @@ def print_json(document: Any) -> None:
 
 def print_report(report: RenderableType) -> None:
     """A report on stdout: colours and the terminal's width there, plain text in a pipe."""
-    from planner.report.pieces import console, plain_text
+    from planner.report.text.pieces import console, plain_text
 
     terminal = console(sys.stdout)
     if terminal.is_terminal and terminal.width >= NARROWEST:
@@ -70,6 +70,6 @@ def write(folder: str | Path, files: Mapping[str, str]) -> None:
 
 def write_results(folder: str, name: str, document: Any, report: RenderableType) -> None:
     """Write the document as `name` and the report as report.txt."""
-    from planner.report.pieces import plain_text
+    from planner.report.text.pieces import plain_text
 
     write(folder, {name: json_text(document), "report.txt": plain_text(report, REPORT_WIDTH)})

@@ -28,7 +28,7 @@ def told(progress: Progress) -> str:
     """'1,234 layouts, 56 opened, 7,890 placements; best 7.05 s, gap 1.2 %'."""
     from math import inf
 
-    from planner.report.numbers import percent, seconds
+    from planner.report.text.numbers import percent, seconds
 
     if not progress.layouts:
         return "enumerating layouts"

@@ -50,7 +50,7 @@ def report(
     write_file(file, page.html)
     if pictures is None:
         return
-    from planner.report import drawing
+    from planner.report.plots import drawing
 
     if not page.pictures:
         drawing.require_matplotlib()  # that may be why
@@ -64,10 +64,10 @@ def report(
 def _outlook(subject: Any, path: str) -> Any:
     """What would become of a plan, which is planned anew as the changes of it are."""
     from planner import api
-    from planner.answers.plan import Plan
     from planner.cli.progress import saying
     from planner.errors import InputError
-    from planner.search.stages import CLOSE
+    from planner.planning.plan import Plan
+    from planner.search.splits.best_split import CLOSE
 
     allowed = "what `planner plan --out` wrote, or a point of a sweep by --point"
     if not isinstance(subject, Plan) or subject.search is None:
@@ -94,8 +94,8 @@ def _subject(path: str, point: int | None) -> Any:
     """The plan or the sweep that a path holds."""
     from planner import api
     from planner.errors import InputError
-    from planner.files import is_folder
-    from planner.reporting import is_sweep, point_of
+    from planner.inputs.files import is_folder
+    from planner.report.page.pages import is_sweep, point_of
 
     if is_sweep(path):
         sweep = api.read_sweep(path)

@@ -28,21 +28,21 @@ def roofline(
     Exit codes: 0 done, 1 no layout fits, 2 bad input.
     """
     if out is not None:
-        from planner.report.plots import check_format
+        from planner.report.plots.roofline import check_format
 
         check_format(out)  # before the search, which may take a while
     from planner import api
     from planner.cli.output import show
-    from planner.report.roofline import roofline_report
+    from planner.report.text.roofline import roofline_report
 
     found = api.roofline(api.load_subject(subject, overrides), time_limit)
     if found.plan is not None and found.plan.layout is None:
-        from planner.report.text import plan_report
+        from planner.report.text.plan import plan_report
 
         show(found.plan.to_document(), plan_report(found.plan), as_json)
         return NO_LAYOUT
     if out is not None:
-        from planner.report.plots import page, save
+        from planner.report.plots.roofline import page, save
 
         save(page(found, api.generations(found)), out)
         click.echo(f"wrote {out}", err=True)

@@ -42,13 +42,13 @@ def validate_runs(
 ) -> None:
     """Predict measured training runs (default: the published ones that ship)."""
     if report is not None:
-        from planner.report.drawing import require_matplotlib
+        from planner.report.plots.drawing import require_matplotlib
 
         require_matplotlib()  # before the predictions, which take a while
     from planner import api
     from planner.cli.output import show
-    from planner.evidence.published import read_runs
-    from planner.report.runs import runs_report
+    from planner.evidence.published_runs import read_runs
+    from planner.report.text.run_errors import runs_report
 
     paths = files or (api.PUBLISHED_RUNS,)
     left = None
@@ -75,9 +75,9 @@ def _write_report(
     from pathlib import Path
 
     from planner.cli.output import write
-    from planner.report.accuracy import PREDICTED, RESIDUALS, accuracy_page
-    from planner.report.accuracy_plot import predicted_page, residuals_page
-    from planner.report.drawing import save
+    from planner.report.plots.accuracy import predicted_page, residuals_page
+    from planner.report.plots.drawing import save
+    from planner.report.text.accuracy import PREDICTED, RESIDUALS, accuracy_page
 
     left = "" if document["leave_one_out"] is None else " --leave-one-out"
     rows = "" if models == "all" else f" --models {models}"
@@ -95,7 +95,7 @@ def _commit() -> str:
     """' at commit ...' where the program runs from a checkout, '+' for one that was changed."""
     import subprocess
 
-    from planner.files import data_root
+    from planner.inputs.files import data_root
 
     if not (data_root() / ".git").exists():
         return ""
@@ -146,7 +146,7 @@ def calibrate_runs(
 
     from planner import api
     from planner.cli.output import show, write, write_file
-    from planner.report.runs import calibration_report, own_report
+    from planner.report.text.run_errors import calibration_report, own_report
 
     if files and api.is_own(files):
         own = api.calibrate_own_runs(files)
@@ -185,7 +185,7 @@ def calibrate_errors(
     """
     from planner import api
     from planner.cli.output import show, write_file
-    from planner.report.runs import errors_report
+    from planner.report.text.run_errors import errors_report
 
     found = api.calibrate_errors(files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu)
     write_file(out, found.to_yaml())

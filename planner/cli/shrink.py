@@ -36,8 +36,8 @@ def shrink(
     """
     from planner import api
     from planner.cli.output import show, write_results
-    from planner.report.shrink import shrink_report
-    from planner.report.text import plan_report
+    from planner.report.text.plan import plan_report
+    from planner.report.text.shrink import shrink_report
 
     found = api.shrink(api.read_plan(plan_path), (*lose, *more), time_limit)
     if out is not None:

@@ -59,7 +59,7 @@ def sweep(
         )
     from planner import api
     from planner.cli.output import show
-    from planner.report.sweep import sweep_report
+    from planner.report.text.sweep import sweep_report
 
     with _progress(out) as tell:
         found = api.run_sweep(
@@ -103,7 +103,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    from planner.report.pieces import console
+    from planner.report.text.pieces import console
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bars(*columns, console=console(sys.stderr), transient=True) as bars:

@@ -11,7 +11,7 @@ from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import key_value_sizes, shared_ffn
 from planner.cost.statespace import scan_kept, scan_widths
-from planner.layout import RECOMPUTE, LayoutLike, Numeric
+from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
 from planner.problem.model import MoE
 from planner.problem.pattern import Blocks
 

@@ -18,8 +18,8 @@ from planner.cost.memory import Holds, memory_of, parameters_of, resident_bytes
 from planner.cost.step import ShapeCosts, costs_of
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations
-from planner.layout import LayoutLike, Numeric
-from planner.stages import default_stage_layers, placed_layers
+from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.stage_split import default_stage_layers, placed_layers
 
 
 def balanced_costs(ctx: CostContext, layout: LayoutLike) -> ShapeCosts:

@@ -13,10 +13,10 @@ from planner.cost.passes import end_passes, layer_passes
 from planner.cost.pipeline import BOTH_WAYS, Passes, overlapped_share
 from planner.cost.step import layer_costs, shape_costs
 from planner.cost.traffic import Splits, channel_costs
-from planner.layout import Layout, Numeric
-from planner.schedules import Pipeline
-from planner.stages import default_stage_layers
-from planner.timeline import ChunkPasses
+from planner.layouts.layout import Layout, Numeric
+from planner.layouts.schedules import Pipeline
+from planner.layouts.stage_split import default_stage_layers
+from planner.layouts.timeline import ChunkPasses
 
 
 def pipeline_of(layout: Layout, num_microbatches: int) -> Pipeline:

@@ -16,13 +16,8 @@ from planner.cost.context import CostContext
 from planner.cost.elementwise import memory_bound_seconds, quantise_seconds, stream
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import layer_matmuls
-from planner.cost.statespace import (
-    KERNELS,
-    scan_bytes,
-    scan_flops,
-    scan_widths,
-)
-from planner.layout import Numeric
+from planner.cost.statespace import KERNELS, scan_bytes, scan_flops, scan_widths
+from planner.layouts.layout import Numeric
 from planner.problem.pattern import Blocks, Mamba
 
 RECOMPUTED_SHARES = np.array(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.cost.layers import LayerKind, key_value_sizes, layer_kinds
 from planner.errors import InputError
-from planner.layout import Numeric
+from planner.layouts.layout import Numeric
 from planner.problem.cluster import Cluster
 from planner.problem.hardware import (
     ELEMENT_BYTES,
@@ -30,7 +30,6 @@ from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Tier, Topology
 from planner.problem.training import Training
-from planner.stages import reserved_layers
 
 Array = NDArray[np.float64]
 
@@ -145,8 +144,8 @@ class CostContext:
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides, as layers: see `planner.stages`."""
-        return reserved_layers(self.software, self.model)
+        """What the first and last stage hold besides, in layers (see `layouts.stage_split`)."""
+        return self.software.reserved_layers(self.model)
 
     @property
     def query_size(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import key_value_sizes, shared_ffn
-from planner.layout import Numeric
+from planner.layouts.layout import Numeric
 from planner.problem.pattern import Blocks
 from planner.problem.recipes import RECIPES
 

@@ -15,7 +15,7 @@ from planner.cost.compute import gemm
 from planner.cost.context import CostContext
 from planner.cost.elementwise import cast_seconds, stream
 from planner.cost.layers import expert_matmuls
-from planner.layout import DISPATCHERS, LayoutLike, Numeric
+from planner.layouts.layout import DISPATCHERS, LayoutLike, Numeric
 from planner.problem.model import MoE
 
 

@@ -20,7 +20,7 @@ from planner.cost.recompute import recomputed_shares
 from planner.cost.traffic import occurrences
 from planner.cost.ways import ring_members
 from planner.cost.work import Kind, Work
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 
 
 def state_exposed(

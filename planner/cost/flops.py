@@ -21,7 +21,7 @@ from planner.cost.layers import (
 )
 from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import SCAN_FLOPS
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 from planner.problem.pattern import Blocks
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.cost.pipeline import DIRECTIONS, stage_classes, stages, zero_bubble_in_flight
 from planner.cost.pipeline import microbatches_in_flight as in_flight_1f1b
-from planner.layout import SCHEDULES, V_SHAPED, Layout, LayoutLike, Numeric
-from planner.stages import NONE, Cut, Reserved, default_stage_layers, given_stages
+from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout, LayoutLike, Numeric
+from planner.layouts.stage_split import NONE, Cut, Reserved, default_stage_layers, given_stages
 
 _V = np.isin(SCHEDULES, V_SHAPED)
 _FOLDED = _V | np.isin(SCHEDULES, ["dualpipe"])

@@ -10,7 +10,7 @@ from planner.cost.context import CostContext
 from planner.cost.experts import expert_kernels
 from planner.cost.layers import share_of
 from planner.cost.overlap import beyond
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 from planner.problem.pattern import DENSE, Block, Blocks
 
 KERNELS: Mapping[Block, tuple[float, float]] = {

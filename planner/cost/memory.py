@@ -28,7 +28,7 @@ from planner.cost.pipeline import DIRECTIONS
 from planner.cost.recompute import counts_any, kept_whole
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 from planner.problem.pattern import Blocks
 
 OPTIMIZER_BYTES = 12.0

@@ -13,7 +13,7 @@ from planner.cost.overlap import beyond
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
 from planner.cost.work import Work
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 
 STATE_TRAFFIC_BYTES = 26.0
 """Per parameter: FP32 master and two moments read and written (24), 16-bit weight written (2)."""

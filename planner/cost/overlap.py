@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.layout import Numeric
+from planner.layouts.layout import Numeric
 
 
 def beyond(busy: Numeric, budget: Numeric) -> Numeric:

@@ -13,7 +13,7 @@ import numpy as np
 from planner.cost.compute import EndTimes
 from planner.cost.pipeline import Passes
 from planner.cost.work import Work
-from planner.layout import Numeric
+from planner.layouts.layout import Numeric
 
 
 def layer_passes(

@@ -1,8 +1,8 @@
 """Stages of a pipeline: which count, what is in flight, how long it idles.
 
-How layers are split over stages is said in `planner.stages`. Of the folded schedules
+How layers are split over stages is said in `planner.layouts.stage_split`. Of the folded schedules
 (`planner.cost.folds`) a rank holds two stages of the way that micro-batches take. The closed forms
-here equal the schedules played out (`planner.timeline`).
+here equal the schedules played out (`planner.layouts.timeline`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layout import SCHEDULES, LayoutLike, Numeric
-from planner.stages import (
+from planner.layouts.layout import SCHEDULES, LayoutLike, Numeric
+from planner.layouts.stage_split import (
     NONE,
     Cut,
     Reserved,

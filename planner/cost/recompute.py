@@ -2,7 +2,7 @@
 
 By count (`recompute_layers` n of `recompute` full; Megatron's block method) each of the pp·vp
 chunks runs its first n layers again and keeps all of the others. Layers are alike then and no chunk
-has fewer (`planner.search.recompute_rules`), so of L layers pp·vp·n are, and vp·n on every rank.
+has fewer (`planner.search.rules.recompute`), so of L layers pp·vp·n are, and vp·n on every rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from planner.cost.compute import RECOMPUTED_SHARES
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 
 
 def counts_any(layout: LayoutLike) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layout import Numeric
+from planner.layouts.layout import Numeric
 from planner.problem.pattern import Mamba
 
 SCAN_FLOPS = 7.0

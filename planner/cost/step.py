@@ -19,12 +19,7 @@ import numpy as np
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.compute import EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
-from planner.cost.exposed import (
-    exchange_exposed,
-    exchange_seconds,
-    layer_exposed,
-    state_exposed,
-)
+from planner.cost.exposed import exchange_exposed, exchange_seconds, layer_exposed, state_exposed
 from planner.cost.host import host_exposed, host_slope, kernel_starts
 from planner.cost.layers import num_layers
 from planner.cost.memory import Holds, parameters_of, rank_classes, rank_holds
@@ -40,17 +35,11 @@ from planner.cost.pipeline import (
     runs_in_rounds,
 )
 from planner.cost.recompute import counts_any, recomputed_shares
-from planner.cost.traffic import (
-    Channel,
-    Parameters,
-    Splits,
-    channel_costs,
-    channels,
-)
+from planner.cost.traffic import Channel, Parameters, Splits, channel_costs, channels
 from planner.cost.ways import offloads_any
 from planner.cost.work import Kind, Work, kind_times, layer_work, mean_work
-from planner.layout import LayoutLike, Numeric
-from planner.stages import given_stages, last_turn
+from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.stage_split import given_stages, last_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +78,7 @@ class ShapeCosts:
 
     holds: the stages that a rank holds and their layers of each kind, with the ranks considered
     first, shape (S, …). balanced: of a bound of every split, whose slowest stage has at least
-    what one of these has. last_turn: `planner.stages.last_turn`, where ranks run in rounds.
+    what one of these has. last_turn: that of `layouts.stage_split`, where ranks run in rounds.
     """
 
     kinds: tuple[Kind, ...]
@@ -184,7 +173,7 @@ def step_time(
     traffic beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
     Interleaved, the turns in which the last chunk, with the head, takes longer than that of the
     stage with the most layers come on top of that stage's own, but for what is passed sooner
-    (`planner.stages.last_turn`), even if the last has fewer layers.
+    (`planner.layouts.stage_split.last_turn`), even if the last has fewer layers.
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
     software, ends = ctx.software.coefficients, shape.ends

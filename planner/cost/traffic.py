@@ -20,7 +20,7 @@ from planner.cost.pipeline import DIRECTIONS
 from planner.cost.prices import Price, price
 from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import EXCHANGES, exchanged_elements
-from planner.layout import CP_KINDS, DISPATCHERS, LayoutLike
+from planner.layouts.layout import CP_KINDS, DISPATCHERS, LayoutLike
 from planner.problem.model import MoE
 from planner.problem.pattern import Mamba
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.layout import CP_KINDS, LayoutLike, Numeric
+from planner.layouts.layout import CP_KINDS, LayoutLike, Numeric
 
 
 def offloads_any(layout: LayoutLike) -> bool:

@@ -12,7 +12,7 @@ from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_times
 from planner.cost.layers import LayerKind
 from planner.cost.ways import ring_members
-from planner.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike, Numeric
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 import json
 import re
 
-from planner.files import Strict
-from planner.problem.quantities import Figure
+from planner.inputs.files import Strict
+from planner.inputs.quantities import Figure
+from planner.inputs.units import format_quantity, parse_quantity
 from planner.problem.topology import Fabric
-from planner.units import format_quantity, parse_quantity
 
 DIGITS = 6
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, gcd
 
-from planner import files
 from planner.errors import InputError
-from planner.evidence.sweeps import Sweep
+from planner.evidence.collective_logs import Sweep
+from planner.inputs import files
 from planner.problem.topology import Fabric, Tier, Topology
 
 SCALE_UP: Mapping[str, tuple[str, int]] = {

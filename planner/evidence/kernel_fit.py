@@ -19,7 +19,10 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.evidence.descent import descend
-from planner.evidence.kernels import (
+from planner.evidence.kernel_measurements import DTYPES, Latencies
+from planner.evidence.metrics import TimeErrors
+from planner.evidence.part_file import with_gemm
+from planner.evidence.validate_kernels import (
     HELD_OUT_ONE_IN,
     LEAST_SIZE,
     errors_of,
@@ -27,11 +30,8 @@ from planner.evidence.kernels import (
     large,
     predicted,
 )
-from planner.evidence.latencies import DTYPES, Latencies
-from planner.evidence.metrics import TimeErrors
-from planner.evidence.part_file import with_gemm
+from planner.inputs.quantities import Figure
 from planner.problem.hardware import Accelerator, GemmCoefficients, Precision
-from planner.problem.quantities import Figure
 
 TILES_M, TILES_N = (64.0, 128.0), (64.0, 128.0, 192.0, 256.0)
 """Rows and columns of tiles to try. Libraries have kernels of 128 rows and fewer, so the rows of an

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from planner.files import load, names, read, resolve
+from planner.inputs.files import load, names, read, resolve
 from planner.problem.hardware import Accelerator, folded
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from annotated_types import Gt
 
-from planner.files import Strict, data_root, parse
-from planner.problem.quantities import Status
+from planner.inputs.files import Strict, data_root, parse
+from planner.inputs.quantities import Status
 
 PEERS = "scenarios/published/peer_errors.yaml"
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from math import isclose, prod
 from typing import get_args
 
-from planner.answers.plan import MemoryReport, Plan
 from planner.cost.memory import VERDICTS
 from planner.errors import InputError
+from planner.layouts.rank_orders import order_degrees
+from planner.planning.plan import MemoryReport, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.objective import Objective
 from planner.problem.scenario import Scenario
-from planner.ranks import order_degrees
 
 RELATIVE = 1e-6
 """Slack of sums that were rounded."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from planner import bars
-from planner.answers.plan import GroupReport, MemoryReport
 from planner.cost import flops, memory, step
+from planner.cost import prediction_intervals as bars
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
-from planner.grids import GROUPS
-from planner.layout import Layout
+from planner.layouts.grids import GROUPS
+from planner.layouts.layout import Layout
+from planner.planning.plan import GroupReport, MemoryReport
 from planner.problem.scenario import Scenario
 
 Split = Mapping[str, Sequence[float]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
+from planner.planning.plan import Plan
 
 
 def cautions(ctx: CostContext, plan_: Plan) -> tuple[str, ...]:

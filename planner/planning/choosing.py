@@ -19,20 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.answers.plan import Choice, Option, Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.planning.finding import Found, find, sequences
+from planner.planning.plan import Choice, Option, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
-from planner.search.enumerate import families
 from planner.search.families import family_bounds
 from planner.search.leanest import floors
 from planner.search.placement import fills
 from planner.search.protocol import Progress, Watch, unwatched
+from planner.search.space.enumerate import families
 
 Status = Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
 

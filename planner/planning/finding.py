@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.problem.scenario import Scenario
 from planner.search.families import Answer, search_families
 from planner.search.leanest import Leanest, search_leanest

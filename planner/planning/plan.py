@@ -1,394 +1,308 @@
-"""A scenario planned or a given layout evaluated: search, proof and assessment, as a Plan."""
+"""The answer: a layout, where it lives, what it costs, and what was proven. The plan file.
+
+`Plan.to_document()` is the one JSON form (`planner plan --json`, plan.json, `--target json`);
+`Plan.from_document` reads it back.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from math import inf
-from typing import Any
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any, Literal
 
-import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from planner import bars
-from planner.answers.plan import Choice, Plan, RunnerUp, SearchReport, Status, Swap
-from planner.cost.context import CostContext
-from planner.cost.layers import model_layers_by_stage
-from planner.errors import IllegalLayoutError, InputError
-from planner.grids import grids_nest
-from planner.layout import Layout, LayoutTable
-from planner.planning.assess import Assessment, Split, assess, economics, group_losses
-from planner.planning.cautions import cautions
-from planner.planning.choosing import choice_of_batch, choose, is_open, options
-from planner.planning.finding import Found, find, of_batch
-from planner.planning.seating import seat_framework, seat_plan
-from planner.problem.scenario import (
-    Scenario,
-    inputs_sha256,
-    scenario_from_document,
-    scenario_to_document,
-)
-from planner.ranks import framework_order, order_atoms, order_splits
-from planner.search import relax
-from planner.search.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
-from planner.search.families import BOUND_RULE, Answer
-from planner.search.given import given_layout, parse_layout
-from planner.search.model_rules import rules_for
-from planner.search.optimize import best_placement
-from planner.search.placement import SideConstraints, rank_order
-from planner.search.problem import LayoutProblem, grid_of, splits_of
-from planner.search.protocol import Row, Watch, unwatched
-from planner.search.reasons import reasons as reasons_of
-from planner.search.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
-from planner.search.room import accepted, searches_splits
-from planner.search.rules import rule_sentences
-from planner.search.swaps import swap_costs
+from planner.errors import InputError, nearest_of
+from planner.planning.document import SCHEMA_VERSION, document
 
-PLACEMENT_RULE = "placement"
-SENTENCES = {
-    EXPERTS_NEED_MOE: WITHOUT_EXPERTS,
-    PLACEMENT_RULE: "its groups do not nest in evenly filled domains, in any allowed rank order",
-    SEARCH_RULE: "the scenario's search: restricts it away",
-    NESTED_RULE: "its expert groups cut across its tensor, context or data groups",
-    MEMORY_RULE: "it does not fit in memory",
-    BOUND_RULE: "even with nothing run again it cannot be among the best",
-}
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
-def plan(
-    scenario: Scenario,
-    top_k: int = 5,
-    time_limit_seconds: float | None = None,
-    watch: Watch = unwatched,
-    reasons: bool = True,
-) -> Plan:
-    """The layout and placement of least predicted step time, with its proof and runners-up.
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One communicating group of the plan: traffic of a step on one accelerator.
 
-    Where nothing fits, why and what would change it, unless `reasons` is false.
-
-    At the time limit, or once `watch` says to stop, the best so far: status feasible with its gap,
-    or unknown.
-
-    Raises:
-        InputError: top_k or the time limit is out of range.
-        PlannerError: the scenario cannot be costed.
+    bytes moved, FLOPs (model and recompute), intensity = FLOPs per byte, exposed_intensity the
+    same with bytes × exposed / busy (null where nothing is exposed), tiers {name: {bytes,
+    busy_seconds, ridge}}, wall one of compute, bandwidth, latency; busbw in bytes per second as
+    nccl-tests define it (null without traffic); members and tiers it spans.
     """
-    if top_k < 1:
-        raise InputError(f"{top_k} is out of range", key="top_k", allowed="an integer >= 1")
-    if time_limit_seconds is not None and not 0 <= time_limit_seconds < inf:
-        raise InputError(
-            f"{time_limit_seconds} is out of range",
-            key="time_limit_seconds",
-            allowed="a finite number >= 0",
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    members: int
+    bytes: float
+    flops: float
+    intensity: float | None
+    exposed_intensity: float | None
+    busy_seconds: float
+    exposed_seconds: float
+    latency_seconds: float
+    tiers: Mapping[str, Mapping[str, float]]
+    split: Mapping[str, float]
+    wall: str
+    busbw: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes of the worst rank by term, their sum, the capacity, the verdict.
+
+    by_stage has for every stage its number, layers, peak_bytes and the terms.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    terms: Mapping[str, float]
+    peak_bytes: float
+    capacity_bytes: float
+    verdict: str
+    worst_stage: int
+    by_stage: tuple[Mapping[str, float], ...]
+    peak_low_bytes: float | None = None  # the error bar, as of step_seconds
+    peak_high_bytes: float | None = None
+    host_bytes: float | None = None  # pinned for what is offloaded; null where nothing is
+    host_capacity_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What it costs to exchange the places of two groups' atoms: seconds added to the step."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    atoms: tuple[str, str]
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """Another layout in its best placement, what it loses and in which terms."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    layout: Mapping[str, Any]
+    rank_order: tuple[tuple[str, int], ...]
+    step_seconds: float
+    loss_fraction: float
+    terms: Mapping[str, float]  # seconds it takes more (or fewer) than the plan, by time term
+    step_seconds_high: float | None = None  # upper end of its bar
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each group exposes more than the plan's, and the tier that sets its pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """How the answer was found and what was ruled out."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    shapes: int
+    placements: int
+    opened: int
+    seconds: float
+    cpu_seconds: float
+    excluded: Mapping[str, int]
+    rule_texts: Mapping[str, str]
+    any_split: bool = False  # whether it is over every split of the layers, or the default one
+    best_splits: int = 0  # layouts whose best split was computed
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One count and precision that could have been chosen, and what became of it.
+
+    status: chosen; solved (its own best is proven, and worse), ruled out (no better by its
+    bound), unneeded (more accelerators than keep the deadline), infeasible, or unknown (time ran
+    out). value, bound: of the objective (fewest_for_deadline: of the step), in its unit.
+    """
+
+    num_accelerators: int
+    precision: str
+    status: Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
+    value: float | None = None
+    bound: float | None = None
+    step_seconds: float | None = None
+    global_batch_size: int | None = None
+    layout: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen beside the layout: counts, precision, batch, by a named objective.
+
+    value: the proven least, bound: of every option, in `unit`. asked: the scenario's keys that left
+    the choice, as they were given; the plan's inputs are those of the chosen one.
+    """
+
+    objective: str
+    unit: str
+    value: float | None
+    bound: float | None
+    gap_fraction: float | None
+    asked: Mapping[str, Any]
+    options: tuple[Option, ...]
+    deadline_seconds: float | None = None  # of a step
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCrossings:
+    """How many of a kind of group have members in several domains of a tier, by tier's name.
+
+    before: ranks in the software's own order on nodes by name, as a scheduler hands them out;
+    after: as planned.
+    """
+
+    groups: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesReport:
+    """The nodes of a plan for an inventory.
+
+    ranks: (node, ranks in a row) in the plan's rank order; local ranks of a node count up. spares:
+    usable nodes without ranks. left_out: node → why it was not usable. domains: in use, per tier.
+    shared: whether some domain holds more than one of the equal blocks that the search planned.
+    """
+
+    ranks: tuple[tuple[str, int], ...]
+    spares: tuple[str, ...]
+    left_out: Mapping[str, str]
+    domains: Mapping[str, int]
+    shared: bool
+    crossings: Mapping[str, GroupCrossings]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan or, with status infeasible, why there is none. Seconds, bytes, FLOP per byte.
+
+    Objective, bound and gap are of the least step; where the search is robust, of the least upper
+    end of the bars; where the batch is a band, of the least time per token, as seconds of a step of
+    the chosen batch. Other objectives are in `choice`.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    inputs: Mapping[str, Any]
+    inputs_sha256: str
+    status: Status
+    objective_seconds: float | None = None
+    bound_seconds: float | None = None
+    gap_fraction: float | None = None
+    step_seconds: float | None = None
+    step_seconds_low: float | None = None  # of published runs, bar_coverage lie between
+    step_seconds_high: float | None = None
+    bar_coverage: float | None = None
+    bar_kind: str | None = None  # of planner.cost.prediction_intervals.KINDS
+    mfu: float | None = None
+    mfu_denominator: Mapping[str, Any] | None = None  # {precision, peak_flops, accelerator}
+    mfu_bf16: float | None = None
+    hfu: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_per_accelerator: float | None = None
+    days: float | None = None
+    accelerator_hours: float | None = None
+    cost: float | None = None
+    layout: Mapping[str, Any] | None = None
+    # where another split was chosen: {stage_layers, step_seconds, fits} of the default one
+    default_split: Mapping[str, Any] | None = None
+    fill: Mapping[str, int] | None = None
+    placement: Mapping[str, Mapping[str, int]] | None = None
+    rank_order: tuple[tuple[str, int], ...] | None = None
+    rank_order_name: str | None = None
+    custom_order_gain_fraction: float | None = None  # what this layout's best placement gains
+    nodes: NodesReport | None = None  # where the scenario has an inventory
+    time: Mapping[str, float] | None = None
+    memory: MemoryReport | None = None
+    groups: Mapping[str, GroupReport] = field(default_factory=dict)
+    swaps: tuple[Swap, ...] = ()
+    search: SearchReport | None = None
+    choice: Choice | None = None  # null where the scenario leaves none but the layout
+    runners_up: tuple[RunnerUp, ...] = ()
+    warnings: tuple[str, ...] = ()
+    nearest_miss: Mapping[str, Any] | None = None  # {layout, over_bytes, stage, term}
+    relaxations: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()  # a smallest set that leaves nothing
+
+    def to_document(self) -> dict[str, Any]:
+        """The plan as one JSON document."""
+        memory = None if self.memory is None else asdict(self.memory)
+        return document(
+            self,
+            memory=memory and {**memory.pop("terms"), **memory},
+            excluded={} if self.search is None else dict(self.search.excluded),
         )
-    started = time.perf_counter(), time.process_time()
-    if is_open(scenario):
-        return _plan_of_choice(scenario, top_k, time_limit_seconds, watch, reasons, started)
-    best = _plan_of(find(scenario, top_k, time_limit_seconds, watch), started, reasons)
-    least, most = scenario.training.batch_range
-    return best if least == most else replace(best, choice=choice_of_batch(scenario, best))
 
+    @classmethod
+    def from_document(cls, document: Any, path: str = "plan") -> Plan:
+        """The plan of such a document.
 
-def planned(
-    ctx: CostContext,
-    scenario: Scenario,
-    found: Answer,
-    started: tuple[float, float],
-    reasons: bool = True,
-) -> Plan:
-    """A search's answer as a plan; `started` in seconds of wall and processor time."""
-    return _plan_of(Found(scenario, ctx, found, None), started, reasons)
-
-
-def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
-    """The plan of what was found; of a band, its scenario has the chosen batch."""
-    scenario, ctx, plain, result = found.scenario, found.ctx, found.answer.problem, found.result
-    excluded = Counter(found.answer.excluded)
-    if result is not None and result.status == "infeasible":
-        excluded[PLACEMENT_RULE] += plain.num_shapes
-    report = SearchReport(
-        shapes=plain.num_shapes,
-        placements=result.counts.placements if result else 0,
-        opened=result.counts.opened if result else 0,
-        seconds=time.perf_counter() - started[0],
-        cpu_seconds=time.process_time() - started[1],
-        excluded={rule: count for rule, count in excluded.items() if count},
-        rule_texts={**rule_sentences(rules_for(ctx)), **SENTENCES},
-        any_split=searches_splits(ctx, scenario.search),
-        best_splits=found.answer.best_splits,
-    )
-    status = result.status if result else "infeasible"
-    if result is None or result.best is None:
-        base = _base(scenario, status, report)
-        bound = result.bound_seconds if result else None
-        base = replace(base, bound_seconds=bound)
-        return _nothing(ctx, scenario, base, found.answer.legal) if reasons else base
-    own = best_placement(plain, result.best.shape)
-    assert own is not None
-    layout = plain.layout(result.best.shape)
-    concrete = of_batch(scenario, layout)
-    ctx = ctx if concrete is scenario else CostContext.of(concrete)
-    best = _filled(ctx, concrete, _base(concrete, status, report), layout, result.best, own[1])
-    assert result.objective_seconds is not None
-    return replace(
-        best,
-        default_split=_default_split(ctx, concrete, layout),
-        objective_seconds=result.objective_seconds / found.weight,
-        bound_seconds=None if (b := result.bound_seconds) is None else b / found.weight,
-        gap_fraction=result.gap_fraction,
-        runners_up=tuple(_runner_up(scenario, ctx, plain, row, best) for row in result.runners_up),
-    )
-
-
-def _plan_of_choice(
-    scenario: Scenario,
-    top_k: int,
-    time_limit_seconds: float | None,
-    watch: Watch,
-    reasons: bool,
-    started: tuple[float, float],
-) -> Plan:
-    chosen = choose(scenario, top_k, time_limit_seconds, watch)
-    found, best, choice = chosen.all, chosen.best, chosen.choice
-    if best is None:
-        one = _none_chosen(scenario, found, choice)
-        none = _plan_of(one, started, reasons) if isinstance(one, Found) else one
-        return replace(none, choice=choice, relaxations=relax.of_open(scenario, none.relaxations))
-    plan_ = _plan_of(best, started, reasons)
-    assert plan_.search is not None
-    counts = [one.result.counts for one in found if one.result is not None]
-    report = replace(
-        plan_.search,
-        shapes=sum(count.shapes for count in counts),
-        opened=sum(count.opened for count in counts),
-        placements=sum(count.placements for count in counts),
-        seconds=time.perf_counter() - started[0],
-        cpu_seconds=time.process_time() - started[1],
-    )
-    status: Status = "feasible" if choice.gap_fraction else plan_.status
-    return replace(plan_, search=report, choice=choice, status=status)
-
-
-def _none_chosen(scenario: Scenario, found: Sequence[Found], choice: Choice) -> Plan | Found:
-    """Why no option was chosen: none fits, or those that fit keep no deadline, or time ran out."""
-    unfinished = any(option.status == "unknown" for option in choice.options)
-    if unfinished:
-        return _base(scenario, "unknown", None)
-    late = [one for one in found if one.least is not None]
-    if choice.deadline_seconds is not None and (late or not found):
-        deadline = f"{choice.deadline_seconds:.4g} s a step"
-        fastest = min(late, key=lambda one: one.least or inf, default=None)
-        text = f"no count keeps the deadline of {deadline}"
-        if fastest is None:
-            bounds = [o.bound for o in choice.options if o.status == "ruled out" and o.bound]
-            text += f"; none can take less than {min(bounds):.4g} s" if bounds else ""
-        else:
-            text += (
-                f"; the least found is {fastest.least:.4g} s, on "
-                f"{fastest.scenario.num_accelerators:,} accelerators"
+        Raises:
+            InputError: not a plan document, or of another schema version.
+        """
+        if not isinstance(document, dict) or "schema_version" not in document:
+            raise InputError(
+                "not a plan file", path=path, allowed="what `planner plan --json` prints"
             )
-        return replace(_base(scenario, "infeasible", None), warnings=(text,))
-    most = list(options(scenario))[-1]
-    return found[-1] if found else find(most, 1, None)
-
-
-def chosen_scenario(scenario: Scenario, plan_: Plan) -> Scenario:
-    """The scenario of a plan of another, which may have left count, precision or batch open."""
-    if plan_.choice is None:
-        return scenario
-    return scenario_from_document(plan_.inputs, "the chosen scenario")
-
-
-def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict[str, Any] | None:
-    """The layout in its default split and best placement, where it names another."""
-    if layout.stage_layers is None:
-        return None
-    default = replace(layout, stage_layers=None)
-    table = LayoutTable.from_layouts([default])
-    constraints = SideConstraints(orders=scenario.search.orders)
-    found = best_placement(LayoutProblem(ctx, table), 0, 0.0, constraints)
-    return {
-        "stage_layers": model_layers_by_stage(ctx.model, default, ctx.reserved),
-        "step_seconds": None if found is None else found[1],
-        "fits": bool(accepted(ctx, scenario.search, table)[0]),
-    }
-
-
-def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
-    """One given layout in its best placement: time, memory, MFU, walls.
-
-    Status: feasible, or infeasible where it does not fit in memory. Layouts whose groups do not
-    nest in the domains are costed in the software's own rank order, from the rank table.
-
-    Raises:
-        IllegalLayoutError: a rule is broken.
-        InputError: a key or value is wrong.
-    """
-    (found,) = evaluate_many(
-        scenario, [parse_layout(layout) if isinstance(layout, str) else layout]
-    )
-    if isinstance(found, IllegalLayoutError):
-        raise found
-    return found
-
-
-def evaluate_many(
-    scenario: Scenario, rows: Iterable[Mapping[str, Any]]
-) -> list[Plan | IllegalLayoutError]:
-    """Each given layout evaluated, or the rule it breaks."""
-    ctx = CostContext.of(scenario)
-    base = _base(scenario, "feasible", None)
-    results: list[Plan | IllegalLayoutError] = []
-    for row in rows:
+        if document["schema_version"] != SCHEMA_VERSION:
+            raise InputError(
+                "plan file of another version",
+                path=path,
+                key="schema_version",
+                value=document["schema_version"],
+                allowed=str(SCHEMA_VERSION),
+            )
+        for name in document:
+            if name not in cls.__dataclass_fields__ and name not in _BESIDE:
+                raise InputError(
+                    "unknown key", path=path, key=str(name), value=document[name],
+                    allowed="what `planner plan --json` prints",
+                    nearest=nearest_of(str(name), cls.__dataclass_fields__),
+                )  # fmt: skip
+        known = {name: document.get(name) for name in cls.__dataclass_fields__}
+        memory = known["memory"]
         try:
-            results.append(_evaluated(ctx, scenario, base, given_layout(ctx, row)))
-        except IllegalLayoutError as error:
-            results.append(error)
-    return results
+            if isinstance(memory, dict):
+                whole = [f for f in MemoryReport.__dataclass_fields__ if f != "terms"]
+                known["memory"] = {
+                    "terms": {k: v for k, v in memory.items() if k not in whole},
+                    **{k: v for k, v in memory.items() if k in whole},
+                }
+            given = {name: value for name, value in known.items() if value is not None}
+            plan = _reader().validate_json(json.dumps(given), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(
+                f"a plan file's part is wrong ({first['msg']})",
+                path=path,
+                key=".".join(str(part) for part in first["loc"]),
+                value=first["input"],
+                allowed="what `planner plan --json` prints",
+            ) from error
+        except ValueError as error:  # numbers too long, or not of JSON
+            raise InputError(
+                f"a plan file's part is wrong ({error})",
+                path=path, allowed="what `planner plan --json` prints",
+            ) from error  # fmt: skip
+        if dict(document.get("excluded") or {}) != plan.to_document()["excluded"]:
+            raise InputError(
+                "is not what the search excluded", path=path, key="excluded",
+                allowed="search.excluded once more",
+            )  # fmt: skip
+        return plan
 
 
-def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:
-    document = scenario_to_document(scenario)
-    return Plan(inputs=document, inputs_sha256=inputs_sha256(document), status=status, search=spent)
+_BESIDE = ("schema_version", "planner_version", "excluded")
+"""Keys of a plan document that are no field of `Plan`."""
 
 
-def _evaluated(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
-    problem = LayoutProblem(ctx, LayoutTable.from_layouts([layout]))
-    constraints = SideConstraints(orders=scenario.search.orders)
-    found = None
-    if grids_nest(layout):
-        found = best_placement(problem, 0, scenario.search.tie_fraction, constraints)
-    if found is not None:
-        plan_ = _filled(ctx, scenario, base, layout, *found)
-    else:
-        plan_ = _in_rank_order(ctx, scenario, base, layout)
-    fits = plan_.memory is not None and plan_.memory.verdict != "no"
-    return plan_ if fits else replace(plan_, status="infeasible")
-
-
-def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout) -> Plan:
-    order_name, axes = next(iter(ctx.software.orders.items()))
-    order = framework_order(layout, axes)
-    seated = None if ctx.cluster is None else seat_framework(ctx, layout)
-    splits = seated.splits if seated else order_splits(layout, axes, ctx.topology.widths)
-    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
-    return replace(
-        plan_,
-        nodes=None if seated is None else seated.nodes,
-        rank_order=tuple(pair for pair in order if pair[1] > 1),
-        rank_order_name=order_name,
-        warnings=(
-            "its groups do not nest in the domains: costed in the software's own rank order "
-            f"{order_name}, every group as its worst one",
-        ),
-    )
-
-
-def _filled(
-    ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, row: Row, least: float
-) -> Plan:
-    """The plan of a layout in a placement; `least` is its step in its best placement."""
-    tiers = ctx.topology.tier_names
-    placement = np.array(row.placement, dtype=np.int64)
-    grid = grid_of(ctx.model)
-    atoms = None if row.order is None else [grid.atoms[atom] for atom in row.order]
-    orders = ctx.software.orders.items()
-    name = next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)
-    gain = None if name is None else row.step_seconds / least - 1.0
-    splits: Split = _splits(row)
-    seated = None
-    if ctx.cluster is not None:
-        seated = seat_plan(ctx, layout, _rank_order(ctx, row), row.fill)
-        splits = seated.splits if seated.nodes.shared else splits
-    plan_ = _assessed(scenario, base, layout, assess(ctx, layout, splits), ctx)
-    plan_ = replace(plan_, nodes=None if seated is None else seated.nodes)
-    return replace(
-        plan_,
-        custom_order_gain_fraction=gain,
-        fill=dict(zip(tiers, row.fill, strict=True)),
-        placement={
-            atom: dict(zip(tiers, factors, strict=True))
-            for atom, factors in zip(grid.atoms, row.placement, strict=True)
-        },
-        rank_order=_rank_order(ctx, row),
-        rank_order_name=name,
-        swaps=tuple(
-            Swap(pair, seconds)
-            for pair, seconds in swap_costs(ctx, layout, placement, least).items()
-        ),
-        warnings=cautions(ctx, plan_),
-    )
-
-
-def _assessed(
-    scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
-) -> Plan:
-    split = layout.stage_layers or model_layers_by_stage(ctx.model, layout, ctx.reserved)
-    document = {**layout.to_document(), "stage_layers": list(split)}
-    return replace(
-        base,
-        step_seconds=found.step_seconds,
-        step_seconds_low=found.step_bar[0],
-        step_seconds_high=found.step_bar[1],
-        bar_coverage=float(bars.shipped().coverage),
-        bar_kind=found.bar_kind,
-        mfu=found.mfu,
-        mfu_denominator={
-            "accelerator": ctx.accelerator.name,
-            "precision": ctx.training.peak_key,
-            "peak_flops": ctx.peak_flops,
-        },
-        mfu_bf16=found.mfu_bf16,
-        hfu=found.hfu,
-        layout=document,
-        time=found.time,
-        memory=found.memory,
-        groups=found.groups,
-        **economics(scenario, found.step_seconds),
-    )
-
-
-def _runner_up(
-    scenario: Scenario, ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan
-) -> RunnerUp:
-    """A runner-up beside the best; where the batch may differ, loss and terms are per token, as
-    of the best plan's batch."""
-    layout = problem.layout(row.shape)
-    own, times = ctx, 1.0
-    if problem.ctx is not ctx:
-        own = CostContext.of(of_batch(scenario, layout))
-        times = ctx.training.global_batch_size / own.training.global_batch_size
-    found = assess(own, layout, _splits(row))
-    assert best.time is not None and best.step_seconds is not None
-    return RunnerUp(
-        layout=layout.to_document(),
-        rank_order=_rank_order(ctx, row),
-        step_seconds=found.step_seconds,
-        loss_fraction=times * found.step_seconds / best.step_seconds - 1.0,
-        terms={k: times * v - best.time[k] for k, v in found.time.items()},
-        step_seconds_high=found.step_bar[1],
-        groups=group_losses(best.groups, found.groups),
-    )
-
-
-def _splits(row: Row) -> dict[str, list[float]]:
-    splits = splits_of(np.array(row.placement, dtype=np.int64))
-    return {name: [float(members) for members in split] for name, split in splits.items()}
-
-
-def _rank_order(ctx: CostContext, row: Row) -> tuple[tuple[str, int], ...]:
-    atoms = grid_of(ctx.model).atoms
-    pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
-    return tuple((atoms[atom], factor) for atom, factor in pairs)
-
-
-def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTable) -> Plan:
-    if not len(table):
-        table, _ = layouts(ctx, scenario.search, prune=False)
-    return replace(
-        base,
-        nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
-        relaxations=relax.relaxations(scenario) if base.status == "infeasible" else (),
-        reasons=reasons_of(scenario) if base.status == "infeasible" else (),
-    )
+@cache
+def _reader() -> TypeAdapter[Plan]:
+    return TypeAdapter(Plan)

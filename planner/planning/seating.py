@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.answers.plan import GroupCrossings, NodesReport, Plan
-from planner.answers.seats import Seats, block_seats, crossings, named_order_seats
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.layout import Layout
+from planner.layouts.layout import Layout
+from planner.layouts.rank_orders import Order, Ranks, framework_groups, group_ranks, worst_of
+from planner.planning.plan import GroupCrossings, NodesReport, Plan
+from planner.planning.seats import Seats, block_seats, crossings, named_order_seats
 from planner.problem.cluster import Cluster
 from planner.problem.scenario import Scenario
-from planner.ranks import Order, Ranks, framework_groups, group_ranks, worst_of
 from planner.search.inventory import choose_domains
 from planner.search.placement import fills
 from planner.search.problem import grid_of

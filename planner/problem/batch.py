@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic_core import core_schema
 
-from planner.complaints import Described
-from planner.documents import show
 from planner.errors import InputError, nearest_of
-from planner.problem.quantities import MAX_COUNT
+from planner.inputs.complaints import Described
+from planner.inputs.documents import show
+from planner.inputs.quantities import MAX_COUNT
 
 MULTIPLES = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,

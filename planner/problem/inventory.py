@@ -14,8 +14,8 @@ from annotated_types import MinLen
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.files import Strict
-from planner.problem.quantities import Count
+from planner.inputs.files import Strict
+from planner.inputs.quantities import Count
 
 NodeState = Literal["usable", "reserved", "drained", "down", "unknown"]
 

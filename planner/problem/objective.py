@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic_core import core_schema
 
-from planner.complaints import Described
-from planner.documents import show
 from planner.errors import InputError
-from planner.problem.quantities import MAX_ACCELERATORS, Quantity
+from planner.inputs.complaints import Described
+from planner.inputs.documents import show
+from planner.inputs.quantities import MAX_ACCELERATORS, Quantity
 
 Objective = Literal["time", "accelerator_seconds", "fewest_for_deadline", "least_memory"]
 """Least time of a step (per token, where the batch is a band); least accelerators times seconds;

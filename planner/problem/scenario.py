@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 from pydantic_core import core_schema
 
 from planner.errors import InputError
-from planner.files import Reference, Strict, from_document, load
+from planner.inputs.files import Reference, Strict, from_document, load
+from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
 from planner.problem.cluster import Cluster
 from planner.problem.frozen import FROZEN
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
-from planner.problem.quantities import Accelerators, Count, CountOrZero, Quantity
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from planner.problem.software import (
     ContextParallelKind,

@@ -6,20 +6,14 @@ from annotated_types import Le
 from pydantic import Field, field_validator
 
 from planner.errors import InputError
-from planner.files import Strict
+from planner.inputs.files import Strict
+from planner.inputs.quantities import Bytes, CountOrZero, Fraction, NotNegative, Positive, Seconds
+from planner.problem.model import Model
 from planner.problem.objective import Overlap
-from planner.problem.quantities import (
-    Bytes,
-    CountOrZero,
-    Fraction,
-    NotNegative,
-    Positive,
-    Seconds,
-)
 from planner.problem.recipes import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
-# Those of planner.layout.SCHEDULES, in words in planner.schedules.
+# Those of planner.layouts.layout.SCHEDULES, in words in planner.layouts.schedules.
 Schedule = Literal[
     "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev"
 ]
@@ -125,6 +119,16 @@ class Software(Strict):
     def only_1f1b(self) -> bool:
         """Whether all pipelines are 1F1B or interleaved: no weight gradients apart, no folds."""
         return set(self.schedules) <= {"1f1b", "interleaved"}
+
+    def reserved_layers(self, model: Model) -> tuple[int, int]:
+        """What the usual split counts as layers at the first and last stage of a model's pipeline.
+
+        Nothing that counts where a layer pattern is split evenly.
+        """
+        if model.layer_pattern is not None:
+            return 0, 0
+        first, last = self.layers_at_ends
+        return first, last + model.num_reserved_layers
 
     @field_validator("orders")
     @classmethod

@@ -9,11 +9,11 @@ from annotated_types import Ge, Le
 from pydantic import Field, SkipValidation, model_validator
 from pydantic_core import core_schema
 
-from planner.complaints import Described
-from planner.documents import show
 from planner.errors import InputError, nearest_of
-from planner.files import Reference, Strict
-from planner.problem.quantities import Quantity
+from planner.inputs.complaints import Described
+from planner.inputs.documents import show
+from planner.inputs.files import Reference, Strict
+from planner.inputs.quantities import Quantity
 from planner.problem.scenario import Scenario
 
 MAX_POINTS = 100_000

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.files import Reference, Strict
-from planner.problem.hardware import Accelerator
-from planner.problem.quantities import (
+from planner.inputs.files import Reference, Strict
+from planner.inputs.quantities import (
     Bytes,
     BytesPerSecond,
     Count,
@@ -18,6 +17,7 @@ from planner.problem.quantities import (
     Seconds,
     Sourced,
 )
+from planner.problem.hardware import Accelerator
 
 RESERVED_TIER = "hbm"
 

@@ -6,11 +6,11 @@ from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.files import Strict
+from planner.inputs.files import Strict
+from planner.inputs.quantities import Count
 from planner.problem.batch import Amount, Band
 from planner.problem.frozen import FROZEN
 from planner.problem.hardware import AttentionBackend, Precision
-from planner.problem.quantities import Count
 from planner.problem.recipes import RECIPES, TrainingPrecision
 
 CudaGraphs = Literal["none", "partial", "full"]

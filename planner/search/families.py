@@ -24,28 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.layout import LayoutTable
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.search.certify import certify
-from planner.search.crossings import overlaps_exchanges
-from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.optimize import BOUND_SLACK, search
 from planner.search.placement import SideConstraints
 from planner.search.pool import Pool
 from planner.search.problem import AnySplit, LayoutProblem, any_kind_bounds
-from planner.search.protocol import (
-    Progress,
-    SearchProblem,
-    SearchResult,
-    Status,
-    Watch,
-    unwatched,
-)
-from planner.search.recompute import counts_in_splits, in_every_count
+from planner.search.protocol import Progress, SearchProblem, SearchResult, Status, Watch, unwatched
 from planner.search.robust import Scaled, weights
-from planner.search.room import accepted, searches_splits
-from planner.search.rules import can_overlap_exchanges
-from planner.search.splits import BestSplits, SplitProblem
+from planner.search.rules.rules import can_overlap_exchanges
+from planner.search.space.crossings import overlaps_exchanges
+from planner.search.space.enumerate import MEMORY_RULE, families, kinds, members
+from planner.search.space.recompute import counts_in_splits, in_every_count
+from planner.search.space.room import accepted, searches_splits
+from planner.search.splits.rows import BestSplits, SplitProblem
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

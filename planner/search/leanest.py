@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.layout import LayoutTable
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
-from planner.search.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.families import BOUND_RULE, Answer, search_table
 from planner.search.pool import Pool
 from planner.search.problem import LayoutProblem
 from planner.search.protocol import Watch, unwatched
-from planner.search.room import accepted, in_blocks
+from planner.search.space.enumerate import MEMORY_RULE, families, kinds, members
+from planner.search.space.room import accepted, in_blocks
 
 FloatArray = NDArray[np.float64]
 

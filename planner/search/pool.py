@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layout import LayoutTable
+from planner.layouts.layout import LayoutTable
 
 FloatArray = NDArray[np.float64]
 

@@ -15,13 +15,13 @@ from planner.cost.context import CostContext
 from planner.cost.prices import Price
 from planner.cost.step import ShapeCosts, shape_costs, step_time
 from planner.cost.traffic import Splits, channel_costs, joined, occurrences
-from planner.grids import DENSE_GRID, EXPERT_GRID, Grid
-from planner.layout import CP_KINDS, Layout, LayoutTable
+from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
+from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
+from planner.layouts.rank_orders import order_atoms
 from planner.problem.model import Model
-from planner.ranks import order_atoms
 from planner.search.bounds import component_minima
 from planner.search.placement import fills
-from planner.search.room import BLOCK_ROWS
+from planner.search.space.room import BLOCK_ROWS
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

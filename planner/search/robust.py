@@ -16,9 +16,9 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bars
+from planner.cost import prediction_intervals as bars
 from planner.cost.context import CostContext
-from planner.layout import LayoutTable
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.search.placement import IntArray
 from planner.search.protocol import SearchProblem

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.layout import Layout, LayoutTable
+from planner.layouts.layout import Layout, LayoutTable
 from planner.search.problem import LayoutProblem
 
 IntArray = NDArray[np.int64]

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.complaints import inner, marks_of
-from planner.documents import Node
 from planner.errors import InputError, PlannerError, nearest_of
-from planner.files import Changes, Reference, assembled, read, resolve, value_of
+from planner.inputs.complaints import inner, marks_of
+from planner.inputs.documents import Node
+from planner.inputs.files import Changes, Reference, assembled, read, resolve, value_of
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
 from planner.problem.sweep import MAX_POINTS, Filter, Pattern, SweepFile, keys_of
 from planner.sweep.version import program_version

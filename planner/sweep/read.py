@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.answers.plan import Plan
 from planner.errors import InputError
+from planner.planning.plan import Plan
 from planner.sweep.rows import Cells, columns_of
 from planner.sweep.store import read, read_plan
 from planner.sweep.work import unpacked

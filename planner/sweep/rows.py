@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.answers.plan import Plan
+from planner.layouts.layout import layout_label
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
-from planner.report.layouts import layout_label
 
 FIGURES = (
     "step_seconds", "objective_seconds", "bound_seconds", "gap_fraction", "mfu", "hfu",

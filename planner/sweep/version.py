@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import planner
-from planner.bars import SHIPPED
-from planner.files import data_root
+from planner.cost.prediction_intervals import SHIPPED
+from planner.inputs.files import data_root
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from planner.errors import InputError, PlannerError
-from planner.planning.plan import plan
+from planner.planning.solve import plan
 from planner.problem.scenario import Scenario
 from planner.sweep.rows import Cells, cells_of, failed_cells
 from planner.sweep.version import program_version

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.advise.advice import LABELS, Action, Explanation
 from planner.advise.explain import explain
-from planner.answers.advice import LABELS, Action, Explanation
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.grids import DENSE_GRID
+from planner.layouts.grids import DENSE_GRID
+from planner.planning.plan import Plan
 from planner.problem.hardware import Accelerator
 from planner.problem.scenario import Scenario
 from planner.problem.topology import Topology
-from planner.search.given import given_layout
+from planner.search.space.given import given_layout
 from tests.oracles import plain_step
 from tests.scenarios import (
     NO_LIMIT,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import PlannerError
-from planner.report.check import check_report
-from planner.report.pieces import plain_text
+from planner.report.text.check import check_report
+from planner.report.text.pieces import plain_text
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
 TEXTS = [path.read_text("utf-8") for path in sorted(FOLDER.iterdir())]

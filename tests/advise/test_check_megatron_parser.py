@@ -11,10 +11,10 @@ import pytest
 import planner
 from planner.advise import check as checking
 from planner.errors import ExportError
-from planner.export import export_plan
-from planner.layout import Layout
+from planner.layouts.layout import Layout
+from planner.layouts.stage_split import layers_by_stage
+from planner.planning.export import export_plan
 from planner.problem.scenario import scenario_from_document
-from planner.stages import layers_by_stage
 from tests.parsers.harness import ask, bash_words
 from tests.parsers.plans import random_plans
 

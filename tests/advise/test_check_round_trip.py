@@ -8,10 +8,10 @@ import pytest
 
 import planner
 from planner.errors import ExportError
-from planner.export import export_plan
-from planner.layout import CP_KINDS, OVERLAPS, Layout
+from planner.frameworks.target import target
+from planner.layouts.layout import CP_KINDS, OVERLAPS, Layout
+from planner.planning.export import export_plan
 from planner.problem.scenario import scenario_from_document
-from planner.targets import target
 from tests.parsers.plans import random_plans
 
 MEGATRON = (

@@ -9,15 +9,15 @@ from functools import cache
 import pytest
 
 from planner import api
+from planner.advise.advice import Diagnosis
 from planner.advise.baseline import Baseline
 from planner.advise.contexts import with_slow_tier
 from planner.advise.diagnose import NEAR_FRACTION, slow_factor
 from planner.advise.measured import KEYS, read_measured
-from planner.answers.advice import Diagnosis
-from planner.answers.plan import Plan
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.errors import InputError
+from planner.planning.plan import Plan
 
 NAME = "llama3-70b-h100x1024"
 LAYOUT = "tp=8,pp=4,vp=5,mbs=1"

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from planner import api
+from planner.advise.advice import LABELS, Explanation, GroupPlace
 from planner.advise.explain import depth, explain
-from planner.answers.advice import LABELS, Explanation, GroupPlace
-from planner.answers.plan import Plan
+from planner.planning.plan import Plan
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     PEAK,

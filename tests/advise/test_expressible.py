@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 import planner
 from planner.advise.expressible import best_expressible
-from planner.answers.plan import Plan
 from planner.cli import main
 from planner.errors import ExportError
+from planner.planning.plan import Plan
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 from planner import api
 from planner.advise.roofline import load_subject, roofline, roofline_of
-from planner.answers.roofs import COLLECTIVES
+from planner.advise.roofs import COLLECTIVES
 from planner.cost.collectives import SIMPLE_BASE
 from planner.errors import InputError, UnknownNameError
-from planner.files import load
+from planner.inputs.files import load
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 from tests.report.fabricated import SCENARIO, fabricated_plan

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.advise import shrink as shrinking
-from planner.answers.plan import Plan
-from planner.answers.shrunk import BEST, FEWER, SAME, Shrunk
+from planner.advise.shrunk import BEST, FEWER, SAME, Shrunk
 from planner.cli import main
 from planner.errors import InputError
+from planner.planning.plan import Plan
 from tests.inventories import nodes_in_leaves
 
 KEYS = {

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from planner import api
 from planner.advise import break_even as breaking
 from planner.advise.break_even import MATCH_FRACTION, WIDTH_FRACTION, fsdp_break_even, fsdp_scenario
+from planner.advise.outlook import WhatIf
 from planner.advise.replan import changed, step_of
 from planner.advise.scaling import scaling_curve
 from planner.advise.upgrades import ideas, network_keys
 from planner.advise.what_if import what_if
-from planner.answers.outlook import WhatIf
 from planner.cli import main
 from planner.errors import InputError
 from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
-from planner.report.pieces import plain_text
-from planner.report.what_if import what_if_report
+from planner.report.text.pieces import plain_text
+from planner.report.text.what_if import what_if_report
 from tests.inventories import nodes_in_leaves, wide
 from tests.scenarios import (
     PEAK,

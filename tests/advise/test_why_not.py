@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.advise.why_not import why_not
-from planner.answers.plan import Plan
-from planner.answers.why_not import WhyNot
+from planner.advise.why_not_answer import WhyNot
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.layout import Layout, LayoutTable
+from planner.layouts.layout import Layout, LayoutTable
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.report.pieces import plain_text
-from planner.report.why_not import why_not_report
-from planner.search.enumerate import layouts
-from planner.search.legality import broken_rules
-from planner.search.model_rules import rules_for
-from planner.search.room import accepted
+from planner.report.text.pieces import plain_text
+from planner.report.text.why_not import why_not_report
+from planner.search.rules.legality import broken_rules
+from planner.search.rules.model import rules_for
+from planner.search.space.enumerate import layouts
+from planner.search.space.room import accepted
 from tests.expert_scenarios import experts
 from tests.oracles import plain_least_step
 from tests.scenarios import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planner.reporting import report
+from planner.report.page.pages import report
 from tests.browser.chromium import chromium, requests, view
 from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, HOSTILE, MadeSweep, hostile_plan, hostile_sweep, made_rows
@@ -147,7 +147,7 @@ def tab_to(driver: Any, element: Any) -> Any:
 def test_units_and_names_sort_as_people_mean(driver: Any, tmp_path: Path) -> None:
     from planner.report.page.markup import markup_of
     from planner.report.page.render import Part, render
-    from planner.report.pieces import section, table
+    from planner.report.text.pieces import section, table
 
     times = ["2 s", "900 ms", "1,000 s", "30 us", "–", "-5 s"]
     names = ["tp10", "tp9", "Tp1", "tp2", "", "tp1 pp2"]

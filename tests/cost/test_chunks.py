@@ -13,8 +13,8 @@ from planner.cost import step
 from planner.cost.chunks import chunk_passes, layers_of_chunks, pipeline_of, short_of
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate
-from planner.layout import SCHEDULES, V_SHAPED, Layout
-from planner.timeline import play
+from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
+from planner.layouts.timeline import play
 from tests.expert_scenarios import experts, sparse_context, sparse_model, sparse_software
 from tests.oracles import able_schedules, innermost_splits
 from tests.scenarios import context, model, sized_for, software, unlimited_topology

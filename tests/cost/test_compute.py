@@ -21,7 +21,7 @@ from planner.cost.compute import (
 )
 from planner.cost.context import CostContext
 from planner.cost.ways import ring_members
-from planner.layout import CP_KINDS, RECOMPUTE, Layout
+from planner.layouts.layout import CP_KINDS, RECOMPUTE, Layout
 from planner.problem.pattern import DENSE
 from planner.problem.recipes import RECIPES, TrainingPrecision
 from tests.scenarios import (

@@ -24,7 +24,7 @@ from planner.cost.memory import (
     verdict_index,
     worst_stage,
 )
-from planner.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.model import Model
 from planner.problem.pattern import DENSE, SPARSE
 from tests.expert_scenarios import (

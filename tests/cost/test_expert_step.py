@@ -17,8 +17,8 @@ from planner.cost.flops import executed_flops
 from planner.cost.layers import model_layers_by_stage
 from planner.cost.overlap import EXCHANGE_SHARE
 from planner.cost.step import StepTime, evaluate
-from planner.grids import EXPERT_GRID
-from planner.layout import RECOMPUTE, V_SHAPED, Layout
+from planner.layouts.grids import EXPERT_GRID
+from planner.layouts.layout import RECOMPUTE, V_SHAPED, Layout
 from tests.expert_scenarios import (
     EVEN,
     LATENT,

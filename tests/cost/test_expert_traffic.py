@@ -10,7 +10,7 @@ from planner.cost.collectives import dispatch_busy
 from planner.cost.experts import imbalance
 from planner.cost.step import shape_costs
 from planner.cost.traffic import Parameters, channel_costs, channels, occurrences
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import fabric, topology, training

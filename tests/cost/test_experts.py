@@ -15,14 +15,8 @@ from hypothesis import strategies as st
 from planner.cost.collectives import dispatch_busy
 from planner.cost.compute import layer_times, on_unique
 from planner.cost.context import CostContext
-from planner.cost.experts import (
-    ExpertTimes,
-    expert_kernels,
-    expert_times,
-    imbalance,
-    own_tokens,
-)
-from planner.layout import DISPATCHERS, Layout
+from planner.cost.experts import ExpertTimes, expert_kernels, expert_times, imbalance, own_tokens
+from planner.layouts.layout import DISPATCHERS, Layout
 from planner.problem.model import MoE
 from planner.problem.pattern import DENSE, SPARSE
 from tests.expert_scenarios import (

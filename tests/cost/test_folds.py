@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.folds import (
-    Held,
-    held,
-    layers_by_rank,
-    microbatches_in_flight,
-    rank_stages,
-)
+from planner.cost.folds import Held, held, layers_by_rank, microbatches_in_flight, rank_stages
 from planner.cost.layers import held_stages, layers_by_kind, model_stages
-from planner.layout import V_SHAPED, Layout, LayoutTable
-from planner.stages import default_stage_layers
+from planner.layouts.layout import V_SHAPED, Layout, LayoutTable
+from planner.layouts.stage_split import default_stage_layers
 from tests.expert_scenarios import experts as moe
 from tests.expert_scenarios import sparse_model as moe_model
 from tests.oracles import able_schedules

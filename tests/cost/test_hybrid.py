@@ -19,8 +19,8 @@ from planner.cost.layers import layer_kinds, layers_by_kind, model_stages, num_l
 from planner.cost.memory import layer_parameters, stage_parameters, worst_stage
 from planner.cost.statespace import scan_bytes, scan_flops, scan_widths
 from planner.cost.step import StepTime, evaluate
-from planner.grids import EXPERT_GRID
-from planner.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layouts.grids import EXPERT_GRID
+from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.pattern import Block
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.hybrid_scenarios import (

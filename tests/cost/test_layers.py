@@ -16,8 +16,8 @@ from planner.cost.layers import (
     model_stages,
     num_layers,
 )
-from planner.files import load
-from planner.layout import Layout
+from planner.inputs.files import load
+from planner.layouts.layout import Layout
 from planner.problem.model import Model
 from tests.expert_scenarios import LATENT, experts, sparse_model
 from tests.scenarios import model

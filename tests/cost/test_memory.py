@@ -22,11 +22,11 @@ from planner.cost.memory import (
     weight_bytes,
     worst_stage,
 )
-from planner.files import load
-from planner.layout import RECOMPUTE, SCHEDULES, Layout, LayoutTable
+from planner.inputs.files import load
+from planner.inputs.quantities import Figure
+from planner.layouts.layout import RECOMPUTE, SCHEDULES, Layout, LayoutTable
 from planner.problem.model import Model
 from planner.problem.pattern import DENSE
-from planner.problem.quantities import Figure
 from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,

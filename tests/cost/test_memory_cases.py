@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from planner.answers.plan import MemoryReport
 from planner.cost import step
 from planner.cost.context import CostContext
-from planner.files import load
-from planner.layout import Layout
+from planner.inputs.files import load
+from planner.layouts.layout import Layout
+from planner.layouts.rank_orders import order_splits
 from planner.planning.assess import memory_report
+from planner.planning.plan import MemoryReport
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology
 from planner.problem.training import Training
-from planner.ranks import order_splits
 from tests.scenarios import model
 
 GIB = 2.0**30

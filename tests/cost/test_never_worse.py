@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from tests.oracles import innermost_splits, layouts, lossy_kinds, placed_layouts, step_of_costs
 from tests.scenarios import (
     LOSSY,

@@ -12,7 +12,7 @@ from planner.cost.compute import layer_times
 from planner.cost.context import CostContext
 from planner.cost.memory import stage_parameters
 from planner.cost.ways import ring_members
-from planner.layout import CP_KINDS, Layout
+from planner.layouts.layout import CP_KINDS, Layout
 from planner.problem.pattern import DENSE
 from tests.scenarios import NO_LIMIT, accelerator, context, model, topology, training
 

@@ -8,13 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.folds import layers_by_rank
-from planner.cost.pipeline import (
-    leading_layers,
-    microbatches_in_flight,
-    stage_classes,
-)
-from planner.layout import Layout, LayoutTable
-from planner.stages import default_stage_layers
+from planner.cost.pipeline import leading_layers, microbatches_in_flight, stage_classes
+from planner.layouts.layout import Layout, LayoutTable
+from planner.layouts.stage_split import default_stage_layers
 
 degrees = st.integers(1, 24)
 chunks = st.integers(1, 8)

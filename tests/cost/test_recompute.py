@@ -12,9 +12,9 @@ from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops
 from planner.cost.memory import rank_classes, stage_memory
 from planner.cost.step import StepTime, evaluate
-from planner.layout import Layout
+from planner.layouts.layout import Layout
+from planner.layouts.stage_split import chunk_layers, chunk_range
 from planner.problem.pattern import DENSE
-from planner.stages import chunk_layers, chunk_range
 from tests.oracles import innermost_splits
 from tests.scenarios import context, model
 

@@ -15,12 +15,12 @@ from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import worst_stage
 from planner.cost.step import StepTime, evaluate, shape_costs
-from planner.grids import DENSE_GRID
-from planner.layout import CP_KINDS, RECOMPUTE, V_SHAPED, Layout, LayoutTable
+from planner.layouts.grids import DENSE_GRID
+from planner.layouts.layout import CP_KINDS, RECOMPUTE, V_SHAPED, Layout, LayoutTable
+from planner.layouts.schedules import Pipeline
+from planner.layouts.stage_split import default_stage_layers
+from planner.layouts.timeline import ChunkPasses, play
 from planner.problem.pattern import DENSE
-from planner.schedules import Pipeline
-from planner.stages import default_stage_layers
-from planner.timeline import ChunkPasses, play
 from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,

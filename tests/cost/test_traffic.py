@@ -18,7 +18,7 @@ from planner.cost.traffic import (
     occurrences,
     price,
 )
-from planner.layout import SCHEDULES, Layout
+from planner.layouts.layout import SCHEDULES, Layout
 from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import context, fabric, model, software, topology, training
 

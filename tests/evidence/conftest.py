@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.evidence.published import PublishedRun, read_run
-from planner.evidence.rows import job_of
-from planner.evidence.runs import predict
+from planner.evidence.published_runs import PublishedRun, read_run
+from planner.evidence.run_rows import job_of
+from planner.evidence.validate_runs import predict
 
 ROW: dict[str, Any] = {
     "id": "made-1",

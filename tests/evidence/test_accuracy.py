@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.accuracy import accuracy
+from planner.evidence.fits.accuracy import accuracy
 from planner.evidence.peers import PEERS, Peers, peers
-from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.runs import validate_runs
-from planner.files import data_root, parse
+from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.validate_runs import validate_runs
+from planner.inputs.files import data_root, parse
 
 MakeRun = Callable[..., PublishedRun]
 

@@ -10,13 +10,13 @@ import pytest
 
 from planner.cost.context import TierArrays
 from planner.errors import InputError
-from planner.evidence.calibration import calibrate, in_order
-from planner.evidence.collectives import predicted, ramps
+from planner.evidence.collective_logs import PUBLISHED, Sweep, read_sweeps
 from planner.evidence.fabric_file import fabric_yaml
+from planner.evidence.fabric_fit import calibrate, in_order
 from planner.evidence.fabrics import place
-from planner.evidence.sweeps import PUBLISHED, Sweep, read_sweeps
-from planner.files import load, names, parse
-from planner.problem.quantities import Figure
+from planner.evidence.validate_collectives import predicted, ramps
+from planner.inputs.files import load, names, parse
+from planner.inputs.quantities import Figure
 from planner.problem.topology import Fabric, Topology
 
 SIZES = 2.0 ** np.arange(3, 34)

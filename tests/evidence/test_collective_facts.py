@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from planner.cost.context import TierArrays
-from planner.evidence.calibration import calibrate
-from planner.evidence.collectives import (
+from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
+from planner.evidence.fabric_fit import calibrate
+from planner.evidence.fabrics import place
+from planner.evidence.validate_collectives import (
     SUSPICIOUS_RATIO,
     predicted,
     ramps,
     validate_collectives,
 )
-from planner.evidence.fabrics import place
-from planner.evidence.sweeps import PUBLISHED, Sweep, bus_factor, read_sweeps
-from planner.files import load
+from planner.inputs.files import load
 from planner.problem.topology import Topology
 
 NDR = "IB NDR 8x400Gb"

@@ -12,10 +12,10 @@ import pytest
 
 from planner import api
 from planner.errors import InputError
-from planner.evidence.collectives import CollectivesValidation, validate_collectives
+from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
 from planner.evidence.fabrics import UnmatchedError, place
-from planner.evidence.sweeps import PUBLISHED, Sweep, bus_factor, read_sweeps
-from planner.files import load
+from planner.evidence.validate_collectives import CollectivesValidation, validate_collectives
+from planner.inputs.files import load
 from planner.problem.topology import Topology
 
 DATA = Path(__file__).parent.parent / "data"

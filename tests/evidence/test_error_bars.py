@@ -7,11 +7,11 @@ from statistics import median
 import numpy as np
 import pytest
 
-from planner import bars
-from planner.bars import KINDS, PredictionErrors
+from planner.cost import prediction_intervals as bars
+from planner.cost.prediction_intervals import KINDS, PredictionErrors
 from planner.errors import InputError
-from planner.evidence import error_bars
-from planner.evidence.error_bars import (
+from planner.evidence.fits import intervals as error_bars
+from planner.evidence.fits.intervals import (
     COVERAGE,
     LEAST_ROWS,
     SHRINK_ROWS,
@@ -23,13 +23,13 @@ from planner.evidence.error_bars import (
     widening,
     without_own_numbers,
 )
-from planner.evidence.fitting import values_of_others, with_coefficients
-from planner.evidence.published import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.rows import job_of
-from planner.evidence.runs import Prediction, coverage, predict
-from planner.files import data_root, load, names, parse
+from planner.evidence.fits.software import values_of_others, with_coefficients
+from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.run_rows import job_of
+from planner.evidence.validate_runs import Prediction, coverage, predict
+from planner.inputs.files import data_root, load, names, parse
+from planner.inputs.quantities import Figure
 from planner.problem.hardware import Accelerator
-from planner.problem.quantities import Figure
 
 MakeRun = Callable[..., PublishedRun]
 Rows = Callable[..., list[Prediction]]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.evidence import fitting
-from planner.evidence.fitting import (
+from planner.evidence.fits import software as fitting
+from planner.evidence.fits.software import (
     COEFFICIENTS,
     calibrate_runs,
     fit_profile,
@@ -19,10 +19,10 @@ from planner.evidence.fitting import (
     values_of_others,
     with_coefficients,
 )
-from planner.evidence.published import PublishedRun
-from planner.evidence.rows import job_of
-from planner.evidence.runs import Prediction, predict
-from planner.files import load, names
+from planner.evidence.published_runs import PublishedRun
+from planner.evidence.run_rows import job_of
+from planner.evidence.validate_runs import Prediction, predict
+from planner.inputs.files import load, names
 from planner.problem.software import Software, SoftwareCoefficients
 
 MakeRun = Callable[..., PublishedRun]

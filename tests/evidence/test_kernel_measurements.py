@@ -15,8 +15,8 @@ import pytest
 
 from planner import api
 from planner.evidence.kernel_fit import KernelCalibration, calibrate
-from planner.evidence.latencies import read_latencies
-from planner.evidence.package import SYSTEMS, package_files
+from planner.evidence.kernel_measurements import read_latencies
+from planner.evidence.kernel_package import SYSTEMS, package_files
 
 WHY = "the measured kernels are optional: pip install parallelism-planner[test-kernels]"
 pytest.importorskip("aiconfigurator_core", reason=WHY)

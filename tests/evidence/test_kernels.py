@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from planner.evidence.kernels import held_out, large, predicted, validate_kernels
-from planner.evidence.latencies import Latencies, read_latencies
+from planner.evidence.kernel_measurements import Latencies, read_latencies
+from planner.evidence.validate_kernels import held_out, large, predicted, validate_kernels
 from tests.evidence import products
 
 KNOWN = SimpleNamespace(

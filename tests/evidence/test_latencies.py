@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.latencies import read_latencies
+from planner.evidence.kernel_measurements import read_latencies
 from tests.evidence.products import HEAD
 
 GOOD = "h100-sxm-80gb,bf16,4096,8192,8192,672.8 us"

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.evidence import left_out
-from planner.evidence.fitting import (
+from planner.evidence.fits import left_out
+from planner.evidence.fits.left_out import coefficients_without, validate_left_out
+from planner.evidence.fits.software import (
     fit_profile,
     step_seconds,
     values_of_others,
     with_coefficients,
 )
-from planner.evidence.left_out import coefficients_without, validate_left_out
-from planner.evidence.published import PublishedRun
-from planner.evidence.rows import job_of
-from planner.evidence.runs import predict
+from planner.evidence.published_runs import PublishedRun
+from planner.evidence.run_rows import job_of
+from planner.evidence.validate_runs import predict
 
 MakeRun = Callable[..., PublishedRun]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.evidence import package
+from planner.evidence import kernel_package as package
 
 
 def test_without_the_package_the_error_says_what_to_install(

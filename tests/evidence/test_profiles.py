@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.evidence.profiles import profile_of, software_of
-from planner.evidence.published import PublishedRun
+from planner.evidence.published_runs import PublishedRun
+from planner.evidence.run_software import profile_of, software_of
 
 MakeRun = Callable[..., PublishedRun]
 

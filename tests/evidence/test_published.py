@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.published import PublishedRun, read_runs
+from planner.evidence.published_runs import PublishedRun, read_runs
 
 Line = Callable[..., str]
 MakeRun = Callable[..., PublishedRun]

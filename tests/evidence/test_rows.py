@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence.published import PublishedRun, UnscorableError
-from planner.evidence.rows import (
-    accelerator_of,
-    fill_of,
-    job_of,
-)
+from planner.evidence.published_runs import PublishedRun, UnscorableError
+from planner.evidence.run_rows import accelerator_of, fill_of, job_of
 
 MakeRun = Callable[..., PublishedRun]
 

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.published import PublishedRun, read_runs
-from planner.evidence.rows import job_of
-from planner.evidence.runs import in_half, predict, predict_runs, ranking_groups, validate_runs
+from planner.evidence.published_runs import PublishedRun, read_runs
+from planner.evidence.run_rows import job_of
+from planner.evidence.validate_runs import (
+    in_half,
+    predict,
+    predict_runs,
+    ranking_groups,
+    validate_runs,
+)
 
 MakeRun = Callable[..., PublishedRun]
 

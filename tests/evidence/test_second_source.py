@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from planner.cost.context import TierArrays
-from planner.evidence.collectives import predicted, ramps
+from planner.evidence.collective_logs import Sweep
 from planner.evidence.fabrics import place
-from planner.evidence.sweeps import Sweep
+from planner.evidence.validate_collectives import predicted, ramps
 
 WHY = "the second source is optional: pip install parallelism-planner[test-kernels]"
 kernels = pytest.importorskip("aiconfigurator_core", reason=WHY)

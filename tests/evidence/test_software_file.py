@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from planner.evidence.fitting import Fitted, own_values, with_coefficients
+from planner.evidence.fits.software import Fitted, own_values, with_coefficients
+from planner.evidence.fits.software_file import profile_yaml
 from planner.evidence.metrics import TimeErrors
-from planner.evidence.software_file import profile_yaml
-from planner.files import data_root, load, names, parse
+from planner.inputs.files import data_root, load, names, parse
 from planner.problem.software import Software
 
 CHANGED = {

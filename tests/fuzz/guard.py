@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.files import data_root
+from planner.inputs.files import data_root
 
 SECONDS = 2.0
 """Processor time that one input may take."""

@@ -11,24 +11,24 @@ from typing import Any
 from planner import api
 from planner.advise import script
 from planner.advise.measured import read_measured
-from planner.bars import PredictionErrors
 from planner.cli.layouts_file import read_layouts
+from planner.clusters.import_topology import import_topology
 from planner.cost.context import CostContext
-from planner.evidence.latencies import read_latencies
-from planner.evidence.published import read_runs
-from planner.evidence.sweeps import read_sweeps
-from planner.files import Strict, data_root, from_document, load
-from planner.ingest.cluster_import import import_topology
-from planner.ingest.launch_args import read_launch
+from planner.cost.prediction_intervals import PredictionErrors
+from planner.evidence.collective_logs import read_sweeps
+from planner.evidence.kernel_measurements import read_latencies
+from planner.evidence.published_runs import read_runs
+from planner.frameworks.launch_args import read_launch
+from planner.frameworks.target import Target
+from planner.inputs.files import Strict, data_root, from_document, load
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.topology import Fabric, Topology
-from planner.search.given import given_layout, parse_layout
+from planner.search.space.given import given_layout, parse_layout
 from planner.sweep.points import read_points
-from planner.targets import Target
 
 SAMPLES = Path(__file__).parent / "samples"
 DATA = Path(__file__).parent.parent / "data"

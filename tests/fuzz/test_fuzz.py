@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.documents import read_text
 from planner.errors import PlannerError
+from planner.inputs.documents import read_text
 from tests.fuzz.guard import guarded
 from tests.fuzz.mutate import changed, damaged, with_twin_key
 from tests.fuzz.readers import READERS, Reader

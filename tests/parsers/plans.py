@@ -9,21 +9,16 @@ from functools import cache
 
 import numpy as np
 
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.grids import EXPERT_GRID, atom_degree
-from planner.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout, LayoutTable
-from planner.problem.scenario import (
-    Scenario,
-    inputs_sha256,
-    load_scenario,
-    scenario_to_document,
-)
-from planner.ranks import order_atoms
-from planner.search.enumerate import layouts
-from planner.search.legality import check
-from planner.targets import target
+from planner.frameworks.target import target
+from planner.layouts.grids import EXPERT_GRID, atom_degree
+from planner.layouts.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.rank_orders import order_atoms
+from planner.planning.plan import Plan
+from planner.problem.scenario import Scenario, inputs_sha256, load_scenario, scenario_to_document
+from planner.search.rules.legality import check
+from planner.search.space.enumerate import layouts
 
 Choice = tuple[str, int, int, str]
 """Model, accelerators, global batch, precision."""

@@ -13,8 +13,8 @@ from planner.cost.flops import executed_flops, model_flops
 from planner.cost.folds import layers_by_rank
 from planner.cost.memory import VERDICTS, verdict_index, worst_stage
 from planner.cost.step import evaluate
-from planner.grids import DENSE_GRID
-from planner.layout import Layout
+from planner.layouts.grids import DENSE_GRID
+from planner.layouts.layout import Layout
 from planner.planning.assess import assess, economics, memory_report
 from tests.oracles import innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (

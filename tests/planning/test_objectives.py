@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.planning import choosing
 from planner.planning.choosing import counts, least_matmul_seconds
-from planner.planning.plan import chosen_scenario
+from planner.planning.plan import Plan
+from planner.planning.solve import chosen_scenario
 from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
-from planner.report.pieces import plain_text
-from planner.report.text import plan_report
-from planner.search import relax
-from planner.search.enumerate import layouts
+from planner.report.text.pieces import plain_text
+from planner.report.text.plan import plan_report
+from planner.search.infeasible import relax
 from planner.search.optimize import best_placement
 from planner.search.problem import LayoutProblem
+from planner.search.space.enumerate import layouts
 from tests.expert_scenarios import experts
 from tests.inventories import nodes_in_leaves, wide
 from tests.scenarios import (

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.grids import DENSE_GRID
+from planner.layouts.grids import DENSE_GRID
 from planner.problem.scenario import Scenario, Search
-from planner.search.given import given_layout
+from planner.search.space.given import given_layout
 from tests.oracles import all_placements, plain_least_step, plain_step
 from tests.scenarios import (
     SHIPPED_4D,

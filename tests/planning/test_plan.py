@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from planner import __version__, api
-from planner.answers.plan import SCHEMA_VERSION, Plan
 from planner.errors import InputError
-from planner.grids import DENSE_GRID
+from planner.layouts.grids import DENSE_GRID
+from planner.planning.plan import SCHEMA_VERSION, Plan
 from planner.problem.scenario import Scenario, Search, inputs_sha256
 from tests.oracles import rank_coordinates, rank_factors
 from tests.scenarios import (

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from planner import api, bars
-from planner.answers.plan import Plan
-from planner.bars import Ends, PredictionErrors
+from planner import api
+from planner.cost import prediction_intervals as bars
 from planner.cost.context import CostContext
+from planner.cost.prediction_intervals import Ends, PredictionErrors
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import layouts
+from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     figure,
     small_accelerator,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.files import load, names, parse
+from planner.inputs.files import load, names, parse
 from planner.problem.hardware import Accelerator, folded
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.files import load, names, parse
+from planner.inputs.files import load, names, parse
 from planner.problem.model import Model, MoE
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner import files
 from planner.errors import InputError
-from planner.files import load, names
+from planner.inputs import files
+from planner.inputs.files import load, names
 from planner.problem.scenario import (
     Scenario,
     Search,

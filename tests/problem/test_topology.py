@@ -6,8 +6,8 @@ import pytest
 
 from planner.errors import InputError
 from planner.evidence.fabric_file import fabric_yaml
-from planner.files import load, names, parse
-from planner.problem.quantities import Figure
+from planner.inputs.files import load, names, parse
+from planner.inputs.quantities import Figure
 from planner.problem.topology import Fabric, Topology
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.answers.plan import GroupReport, MemoryReport, Plan, RunnerUp, SearchReport, Swap
-from planner.layout import Layout
+from planner.layouts.layout import Layout
+from planner.planning.plan import GroupReport, MemoryReport, Plan, RunnerUp, SearchReport, Swap
 from planner.problem.scenario import inputs_sha256, load_scenario, scenario_to_document
 
 SCENARIO = "llama3-405b-h100x16384"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.report.accuracy import PREDICTED, RESIDUALS, accuracy_page
-from planner.report.accuracy_plot import (
+from planner.report.plots.accuracy import (
     AXES,
     MOST_SHOWN,
     plot_predicted,
@@ -14,7 +13,8 @@ from planner.report.accuracy_plot import (
     predicted_page,
     residuals_page,
 )
-from planner.report.drawing import save
+from planner.report.plots.drawing import save
+from planner.report.text.accuracy import PREDICTED, RESIDUALS, accuracy_page
 
 
 def errors(rows, mape, bias=0.01):

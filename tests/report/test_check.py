@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.report.check import check_report
-from planner.report.pieces import plain_text
+from planner.report.text.check import check_report
+from planner.report.text.pieces import plain_text
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
 

@@ -10,12 +10,12 @@ import pytest
 from rich.cells import cell_len
 
 from planner import api
+from planner.advise.advice import Diagnosis, Explanation, Inversion, Regime
 from planner.advise.ledger import REGIMES
-from planner.answers.advice import Diagnosis, Explanation, Inversion, Regime
-from planner.report.diagnosis import diagnosis_report
-from planner.report.explain import LEDGER, explanation_report
-from planner.report.numbers import signed_seconds
-from planner.report.pieces import plain_text
+from planner.report.text.diagnosis import diagnosis_report
+from planner.report.text.explanation import LEDGER, explanation_report
+from planner.report.text.numbers import signed_seconds
+from planner.report.text.pieces import plain_text
 
 WIDTHS = (40, 80, 100, 120, 200)
 NAME = "llama3-70b-h100x1024"

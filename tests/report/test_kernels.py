@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from planner.report.kernels import calibration_report, kernels_report
-from planner.report.pieces import plain_text
+from planner.report.text.kernel_errors import calibration_report, kernels_report
+from planner.report.text.pieces import plain_text
 
 ERRORS = {
     "rows": 2355,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.report.labels import flags, rows, spread, text_inches
+from planner.report.plots.labels import flags, rows, spread, text_inches
 
 places = st.lists(st.floats(-100, 100), max_size=12)
 spans = st.lists(st.tuples(st.floats(-50, 50), st.floats(0.1, 30)), max_size=10)

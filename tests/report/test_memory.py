@@ -8,9 +8,9 @@ import pytest
 from rich.cells import cell_len
 
 from planner import api
-from planner.answers.plan import MemoryReport
-from planner.report.memory import stages
-from planner.report.pieces import plain_text
+from planner.planning.plan import MemoryReport
+from planner.report.text.memory import stages
+from planner.report.text.pieces import plain_text
 from tests.report.fabricated import MEMORY, TERMS
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.report.numbers import (
+from planner.report.text.numbers import (
     compact,
     gigabytes,
     milliseconds,

@@ -7,12 +7,12 @@ from itertools import combinations
 
 import pytest
 
-from planner.answers.outlook import WhatIf
-from planner.answers.plan import Plan
-from planner.report.drawing import page_of
-from planner.report.upgrades_plot import plot_upgrades
-from planner.report.what_if import SCALING, UPGRADES
-from planner.reporting import report
+from planner.advise.outlook import WhatIf
+from planner.planning.plan import Plan
+from planner.report.page.pages import report
+from planner.report.plots.drawing import page_of
+from planner.report.plots.upgrades import plot_upgrades
+from planner.report.text.what_if import SCALING, UPGRADES
 from tests.made_outlook import GAINS, made_outlook
 from tests.report.fabricated import infeasible_plan
 from tests.scenarios import shipped_plan

@@ -12,12 +12,12 @@ import pytest
 from rich.text import Text
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.errors import PlannerError
+from planner.planning.plan import Plan
 from planner.report.page.markup import inline, markup_of
-from planner.report.pieces import Bar, Phrases, facts, note, plain_text, section, table
-from planner.report.text import plan_report
-from planner.reporting import report
+from planner.report.page.pages import report
+from planner.report.text.pieces import Bar, Phrases, facts, note, plain_text, section, table
+from planner.report.text.plan import plan_report
 from tests.made_sweep import (
     AXES,
     HOSTILE,

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import api
-from planner.answers.plan import Plan
-from planner.ranks import atom_coordinates
-from planner.report.bars_plot import plot_memory, plot_time
-from planner.report.drawing import page_of, save
-from planner.report.pictures import plan_pictures
-from planner.report.placement_plot import panels, plot_placement, split_order
+from planner.layouts.rank_orders import atom_coordinates
+from planner.planning.plan import Plan
+from planner.report.page.pictures import plan_pictures
+from planner.report.plots.breakdown import plot_memory, plot_time
+from planner.report.plots.drawing import page_of, save
+from planner.report.plots.placement import panels, plot_placement, split_order
 from tests.report.test_sweep_plots import outside, overlapping, texts
 from tests.scenarios import shipped_plan
 

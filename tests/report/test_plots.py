@@ -13,12 +13,12 @@ from matplotlib.text import Text
 
 from planner.advise.roofline import generations, roofline, roofline_of
 from planner.errors import InputError, PlannerError
-from planner.files import load
+from planner.inputs.files import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
-from planner.report import plots
-from planner.report.drawing import STYLES
-from planner.report.roofs_plot import CALL_SECONDS
+from planner.report.plots import roofline as plots
+from planner.report.plots.drawing import STYLES
+from planner.report.plots.roofs import CALL_SECONDS
 from tests.report.fabricated import SCENARIO, fabricated_plan
 
 CROWDED = ("dgx-h100", "gb200-nvl72", "h100-nvl", "meta-24k", "h20", "trainium2")

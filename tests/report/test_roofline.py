@@ -8,12 +8,12 @@ import pytest
 from rich.cells import cell_len
 
 from planner.advise.roofline import roofline, roofline_of
-from planner.files import load
+from planner.inputs.files import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
-from planner.report.numbers import from_ridge
-from planner.report.pieces import plain_text
-from planner.report.roofline import roofline_report
+from planner.report.text.numbers import from_ridge
+from planner.report.text.pieces import plain_text
+from planner.report.text.roofline import roofline_report
 from tests.report.fabricated import SCENARIO, fabricated_plan
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from planner.report.pieces import plain_text
-from planner.report.runs import calibration_report, errors_report, runs_report
+from planner.report.text.pieces import plain_text
+from planner.report.text.run_errors import calibration_report, errors_report, runs_report
 
 ERRORS = {
     "rows": 12, "mape_fraction": 0.12, "median_fraction": 0.095, "bias_fraction": -0.062,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.report.pieces import plain_text
-from planner.report.sweep import SHOWN, sweep_report
+from planner.report.text.pieces import plain_text
+from planner.report.text.sweep import SHOWN, sweep_report
 from planner.sweep.rows import COLUMNS
 
 

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
-from planner.report.curves_plot import front_of, plot_pareto, plot_scaling
-from planner.report.drawing import page_of, save
-from planner.report.grid_plot import grid_of, plot_heat_map, plot_layout_map
-from planner.report.pictures import sweep_pictures
-from planner.report.sweep_rows import held, no_answer, reason_of, value_text, values_of, varying
-from planner.report.tornado_plot import base_of, changes_from, plot_tornado
+from planner.report.page.pictures import sweep_pictures
+from planner.report.plots.drawing import page_of, save
+from planner.report.plots.sweep_curves import front_of, plot_pareto, plot_scaling
+from planner.report.plots.sweep_grid import grid_of, plot_heat_map, plot_layout_map
+from planner.report.plots.tornado import base_of, changes_from, plot_tornado
+from planner.report.text.sweep_rows import (
+    held,
+    no_answer,
+    reason_of,
+    value_text,
+    values_of,
+    varying,
+)
 from tests.made_sweep import AXES, HOSTILE, hostile_sweep, made_row, made_rows
 
 ROWS = made_rows()

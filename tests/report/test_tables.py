@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from planner.api import compare
 from planner.errors import IllegalLayoutError
-from planner.report.listing import facts_of, listing_report
-from planner.report.pieces import plain_text
-from planner.report.tables import comparison_report, evaluations_report
+from planner.report.text.listing import facts_of, listing_report
+from planner.report.text.pieces import plain_text
+from planner.report.text.tables import comparison_report, evaluations_report
 from tests.report.fabricated import fabricated_plan
 
 ILLEGAL = IllegalLayoutError(

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from planner.report.pieces import Bar, Phrases, plain_text
-from planner.report.text import plan_report
+from planner.report.text.pieces import Bar, Phrases, plain_text
+from planner.report.text.plan import plan_report
 from tests.report.fabricated import TIME, fabricated_plan, infeasible_plan
 
 WIDTHS = (40, 80, 100, 120, 200)

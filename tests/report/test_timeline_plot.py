@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.report.drawing import figure_of, page_of, save
-from planner.report.timeline_plot import plot_timeline
-from planner.schedules import Pipeline
-from planner.timeline import ChunkPasses, Timeline, play
+from planner.layouts.schedules import Pipeline
+from planner.layouts.timeline import ChunkPasses, Timeline, play
+from planner.report.plots.drawing import figure_of, page_of, save
+from planner.report.plots.timeline import plot_timeline
 
 CASES = [
     ("1f1b", 4, 1, 8), ("interleaved", 4, 2, 8), ("zb-h1", 4, 1, 8), ("interleaved-zb", 2, 3, 8),

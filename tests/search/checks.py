@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
-from planner.search.enumerate import layouts
 from planner.search.problem import LayoutProblem
+from planner.search.space.enumerate import layouts
 
 TOP_K = 4
 

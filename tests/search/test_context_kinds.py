@@ -10,9 +10,9 @@ import pytest
 from planner import api
 from planner.cost.context import CostContext
 from planner.problem.scenario import Scenario, Search, load_scenario
-from planner.search.enumerate import layouts
-from planner.search.given import given_layout
 from planner.search.problem import LayoutProblem, any_kind_bounds
+from planner.search.space.enumerate import layouts
+from planner.search.space.given import given_layout
 from tests.scenarios import (
     small_fabric,
     small_model,

@@ -7,10 +7,10 @@ import pytest
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.search.enumerate import layouts
 from planner.search.optimize import best_placement
 from planner.search.problem import LayoutProblem
-from planner.search.room import accepted
+from planner.search.space.enumerate import layouts
+from planner.search.space.room import accepted
 from tests.expert_scenarios import experts
 from tests.planning.test_objectives import scenario, seconds
 from tests.scenarios import (

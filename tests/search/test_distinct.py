@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.planning.assess import assess, memory_report
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.report.layouts import layout_labels
-from planner.report.pieces import plain_text
-from planner.report.text import plan_report
-from planner.search.enumerate import layouts
+from planner.report.text.layouts import layout_labels
+from planner.report.text.pieces import plain_text
+from planner.report.text.plan import plan_report
+from planner.search.space.enumerate import layouts
 from tests.expert_scenarios import experts
 from tests.oracles import all_placements, plain_least_step, plain_splits, plain_step
 from tests.scenarios import (

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
+from planner.layouts.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.crossings import divisors
-from planner.search.enumerate import SEARCH_RULE, layouts
-from planner.search.rules import rules_of
+from planner.search.rules.rules import rules_of
+from planner.search.space.crossings import divisors
+from planner.search.space.enumerate import SEARCH_RULE, layouts
 from tests import oracles
 from tests.scenarios import (
     shipped_software,

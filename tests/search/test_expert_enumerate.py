@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from planner.cost.context import CostContext
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
+from planner.search.space.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
 from tests.expert_scenarios import LATENT, experts, shipped_scenario
 from tests.oracles import divisors, nests
 from tests.scenarios import (

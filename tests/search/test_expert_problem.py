@@ -10,8 +10,8 @@ import pytest
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.grids import EXPERT_GRID
-from planner.layout import Layout, LayoutTable
+from planner.layouts.grids import EXPERT_GRID
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.problem import LayoutProblem, splits_of
 from tests.expert_scenarios import LATENT, experts

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from planner import api
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.layout import Layout, LayoutTable
-from planner.search.given import given_layout
-from planner.search.legality import check, nearest_values
-from planner.search.rule import Rule
-from planner.search.rules import EXPERTS, STRUCTURAL, rules_of
+from planner.frameworks.rule import Rule
+from planner.layouts.layout import Layout, LayoutTable
+from planner.search.rules.legality import check, nearest_values
+from planner.search.rules.rules import EXPERTS, STRUCTURAL, rules_of
+from planner.search.space.given import given_layout
 from tests.expert_scenarios import LATENT, experts, shipped_scenario
 from tests.oracles import expert_layouts
 from tests.scenarios import shipped_software, small_model, small_scenario, small_software

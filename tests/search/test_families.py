@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import api, bars
-from planner.answers.plan import Plan
+from planner import api
+from planner.cost import prediction_intervals as bars
 from planner.cost.context import CostContext
-from planner.layout import Layout, LayoutTable
+from planner.layouts.layout import Layout, LayoutTable
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
-from planner.search.enumerate import KIND_KEYS, MEMBER_KEYS, families, kinds, layouts, members
 from planner.search.families import BOUND_RULE, family_bounds, kind_bounds
 from planner.search.problem import LayoutProblem
+from planner.search.space.enumerate import KIND_KEYS, MEMBER_KEYS, families, kinds, layouts, members
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_accelerator,

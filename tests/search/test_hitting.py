@@ -5,7 +5,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.hitting import minimal, smallest_hitting_set
+from planner.search.infeasible.hitting import minimal, smallest_hitting_set
 
 NAMES = "abcdefg"
 

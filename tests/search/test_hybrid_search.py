@@ -16,13 +16,13 @@ from planner import api
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
 from planner.errors import IllegalLayoutError
-from planner.layout import Layout, LayoutTable
+from planner.frameworks.rule import Rule
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import layouts
-from planner.search.legality import nearest_values
-from planner.search.model_rules import PATTERNS, rules_for
 from planner.search.problem import LayoutProblem
-from planner.search.rule import Rule
+from planner.search.rules.legality import nearest_values
+from planner.search.rules.model import PATTERNS, rules_for
+from planner.search.space.enumerate import layouts
 from tests.expert_scenarios import experts
 from tests.hybrid_scenarios import hybrid_context, hybrid_model, mamba, small_hybrid
 from tests.oracles import divisors, expert_layouts, nests, plain_least_step

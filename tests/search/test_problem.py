@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from planner import api
 from planner.cost import exposed
 from planner.cost.context import CostContext
-from planner.layout import CP_KINDS, Layout, LayoutTable
+from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.topology import Fabric
-from planner.search.enumerate import layouts
 from planner.search.problem import LayoutProblem, splits_of
+from planner.search.space.enumerate import layouts
 from tests.oracles import (
     all_placements,
     divisors,

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from planner import api
 from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
-from planner.layout import Layout
+from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import layouts
-from planner.search.model_rules import rules_for
+from planner.search.infeasible.reasons import reasons
+from planner.search.infeasible.relax import MOST_TIMES
 from planner.search.placement import fills
-from planner.search.reasons import reasons
-from planner.search.relax import MOST_TIMES
+from planner.search.rules.model import rules_for
+from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,
     small_scenario,

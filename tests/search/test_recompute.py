@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.layout import RECOMPUTE, LayoutTable
+from planner.layouts.layout import RECOMPUTE, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.software import Software
-from planner.search.enumerate import layouts
-from planner.search.recompute import with_counts
-from planner.search.room import accepted
+from planner.search.space.enumerate import layouts
+from planner.search.space.recompute import with_counts
+from planner.search.space.room import accepted
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_accelerator,

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.cost.context import CostContext
 from planner.planning.assess import memory_report
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.search.enumerate import layouts
-from planner.search.relax import of_open
+from planner.search.infeasible.relax import of_open
+from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,
     small_scenario,

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.files import names
-from planner.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
-from planner.search.legality import check, nearest_values
-from planner.search.rule import Rule
-from planner.search.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
-from planner.search.schedule_rules import SCHEDULE_RULES
+from planner.frameworks.rule import Rule
+from planner.inputs.files import names
+from planner.layouts.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
+from planner.search.rules.legality import check, nearest_values
+from planner.search.rules.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
+from planner.search.rules.schedules import SCHEDULE_RULES
 from tests.scenarios import (
     shipped_software,
     small_model,

@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import api, bars
-from planner.answers.plan import Plan
+from planner import api
+from planner.cost import prediction_intervals as bars
 from planner.cost.context import CostContext
-from planner.layout import Layout, LayoutTable
+from planner.layouts.layout import Layout, LayoutTable
+from planner.layouts.stage_split import chunk_layers
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.report.pieces import plain_text
-from planner.report.text import plan_report
-from planner.search.enumerate import layouts
+from planner.report.text.pieces import plain_text
+from planner.report.text.plan import plan_report
 from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints
 from planner.search.problem import AnySplit, LayoutProblem, OtherSplit
-from planner.search.room import accepted
-from planner.search.splits import SplitProblem
-from planner.search.stages import is_searched
-from planner.stages import chunk_layers
+from planner.search.space.enumerate import layouts
+from planner.search.space.room import accepted
+from planner.search.splits.best_split import is_searched
+from planner.search.splits.rows import SplitProblem
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_accelerator,

@@ -16,12 +16,18 @@ from planner.cost.context import CostContext
 from planner.cost.memory import worst_stage
 from planner.cost.step import evaluate, step_time
 from planner.cost.traffic import channel_costs
-from planner.layout import Layout, LayoutTable
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
-from planner.search.legality import split_holds
-from planner.search.recompute_rules import layers_alike
-from planner.search.room import accepted
-from planner.search.stages import Costing, best_split, is_searched, least_step, options_of
+from planner.search.rules.legality import split_holds
+from planner.search.rules.recompute import layers_alike
+from planner.search.space.room import accepted
+from planner.search.splits.best_split import (
+    Costing,
+    best_split,
+    is_searched,
+    least_step,
+    options_of,
+)
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     context,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.grids import DENSE_GRID
-from planner.layout import Layout, LayoutTable
+from planner.layouts.grids import DENSE_GRID
+from planner.layouts.layout import Layout, LayoutTable
 from planner.search.optimize import best_placement
 from planner.search.problem import LayoutProblem
 from planner.search.swaps import swap_costs, swapped

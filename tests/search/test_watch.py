@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.answers.plan import Plan
+from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
 from planner.search.certify import certify

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.plan import Plan
-from planner.planning.plan import plan
+from planner.planning.plan import Plan
+from planner.planning.solve import plan
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
 from planner.sweep import run, work
 from planner.sweep.work import Result, Task, run_task

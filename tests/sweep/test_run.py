@@ -9,10 +9,10 @@ import sqlite3
 import pytest
 
 from planner import api
-from planner.answers.plan import Plan
 from planner.errors import InputError, UnsupportedError
-from planner.planning import plan as planning
-from planner.report.layouts import layout_label
+from planner.layouts.layout import layout_label
+from planner.planning import solve as planning
+from planner.planning.plan import Plan
 from planner.sweep import read_sweep, run_sweep
 from planner.sweep import run as running
 from planner.sweep.rows import without_timing

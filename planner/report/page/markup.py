@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from planner.report.pieces import BAD, FAINT, FAIR, GOOD, STRONG, Bar, Phrases, Section
+from planner.report.text.pieces import BAD, FAINT, FAIR, GOOD, STRONG, Bar, Phrases, Section
 
 if TYPE_CHECKING:
     from markupsafe import Markup

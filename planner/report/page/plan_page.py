@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from planner.answers.outlook import WhatIf
-from planner.answers.plan import Plan
+from planner.advise.outlook import WhatIf
+from planner.inputs.units import format_quantity
+from planner.planning.plan import Plan
 from planner.report.page.markup import clean, markup_of
 from planner.report.page.render import Part, Picture, render
-from planner.report.pieces import Section, plain_text, section, table
-from planner.report.text import plan_report
-from planner.report.what_if import SCALING, UPGRADES, what_if_sections
-from planner.units import format_quantity
+from planner.report.text.pieces import Section, plain_text, section, table
+from planner.report.text.plan import plan_report
+from planner.report.text.what_if import SCALING, UPGRADES, what_if_sections
 
 UNDER = {
     "placement": "Where each group lives", "time": "Time of a step", "timeline": "Time of a step",

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from planner import __version__
 from planner.errors import PlannerError
-from planner.report.drawing import page_of, save_to
 from planner.report.page.markup import clean
+from planner.report.plots.drawing import page_of, save_to
 
 if TYPE_CHECKING:
     from markupsafe import Markup

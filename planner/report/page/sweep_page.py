@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.report.numbers import (
+from planner.report.page.markup import clean, markup_of, table_markup
+from planner.report.page.render import Part, Picture, render
+from planner.report.text.numbers import (
     ABSENT,
     SMALL_FRACTION,
     gigabytes,
@@ -18,9 +20,7 @@ from planner.report.numbers import (
     seconds,
     words,
 )
-from planner.report.page.markup import clean, markup_of, table_markup
-from planner.report.page.render import Part, Picture, render
-from planner.report.pieces import (
+from planner.report.text.pieces import (
     BAD,
     FAINT,
     FAIR,
@@ -31,7 +31,7 @@ from planner.report.pieces import (
     facts,
     table,
 )
-from planner.report.sweep_rows import (
+from planner.report.text.sweep_rows import (
     COUNT,
     Row,
     axis_words,

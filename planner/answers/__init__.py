@@ -1,1 +1,0 @@
-"""What answers are: plans, advice, checks, outlooks, as values that render and are written."""

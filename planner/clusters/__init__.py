@@ -1,0 +1,1 @@
+"""What Slurm, nvidia-smi, NCCL, ibnetdiscover and Kubernetes print, as values."""

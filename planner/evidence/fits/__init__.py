@@ -1,0 +1,1 @@
+"""What maintainers run: fits of shipped profiles, prediction intervals, accuracy pages."""

@@ -1,0 +1,1 @@
+"""torchtitan: its flags and TOML, written and read."""

@@ -1,1 +1,0 @@
-"""Files of other programs, read into values."""

@@ -1,0 +1,226 @@
+"""Numbers with units, bounds and provenance, as pydantic annotations.
+
+In a file a `Figure` is `{value: 3.35 TB/s, source: "NVIDIA H100 data sheet", status: datasheet}`;
+in Python it is a float in SI that remembers its source and status.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from annotated_types import Ge, Le
+from pydantic_core import core_schema
+
+from planner.errors import InputError, nearest_of
+from planner.inputs.complaints import Described
+from planner.inputs.documents import show
+from planner.inputs.units import ALLOWED_UNITS, exact_quantity, parse_quantity
+
+Status = Literal["datasheet", "measured", "fitted", "assumed"]
+_STATUSES: tuple[str, ...] = get_args(Status)
+
+
+class Figure(float):
+    """A float in SI units with its source and status; arithmetic gives plain floats."""
+
+    source: str
+    status: Status
+
+    def __new__(cls, value: float, source: str, status: Status) -> "Figure":
+        figure = super().__new__(cls, value)
+        figure.source = source
+        figure.status = status
+        return figure
+
+    def __getnewargs__(self) -> tuple[float, str, Status]:  # type: ignore[override]
+        return float(self), self.source, self.status
+
+
+class Quantity(Described):
+    """A float with a unit and bounds, written as text ('2.5 USD/hour'); without unit a number."""
+
+    def __init__(
+        self,
+        unit: str = "",
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> None:
+        self.unit = unit
+        self.above = above
+        self.at_least = at_least
+        self.at_most = at_most
+
+    @property
+    def bounds(self) -> str:
+        parts = ((">", self.above), (">=", self.at_least), ("<=", self.at_most))
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in parts if bound is not None)
+
+    @property
+    def value_allowed(self) -> str:
+        """What the value alone may be."""
+        if not self.unit:
+            return f"a plain number {self.bounds}".strip()
+        units = ", ".join(ALLOWED_UNITS[self.unit])
+        return f"a number {self.bounds} with one of the units {units}"
+
+    @property
+    def allowed(self) -> str:
+        return self.value_allowed
+
+    def number(self, value: object) -> float:
+        """Return the checked float of what stands in a file (or of a float given in Python)."""
+        if self.unit and isinstance(value, str):
+            number = parse_quantity(value, self.unit)
+        elif isinstance(value, str | bool) or not isinstance(value, int | float):
+            raise InputError(
+                f"{show(value)} is not a {'quantity' if self.unit else 'number'}",
+                value=value,
+                allowed=self.value_allowed,
+            )
+        else:
+            number = float(value)
+        self.check(number, value)
+        return number
+
+    def check(self, number: float, written: object) -> None:
+        if not math.isfinite(number):
+            raise InputError(
+                f"{show(written)} is not finite", value=written, allowed=self.value_allowed
+            )
+        too_low = (self.above is not None and not number > self.above) or (
+            self.at_least is not None and not number >= self.at_least
+        )
+        if too_low or (self.at_most is not None and not number <= self.at_most):
+            what = "is negative" if number < 0 else "is zero" if number == 0 else "is out of range"
+            raise InputError(f"{show(written)} {what}", value=written, allowed=self.value_allowed)
+
+    def read(self, value: object, from_file: bool) -> float:
+        if from_file and self.unit and not isinstance(value, str):
+            units = ", ".join(ALLOWED_UNITS[self.unit])
+            bare = isinstance(value, int | float) and not isinstance(value, bool)
+            raise InputError(
+                f"{show(value)} has no unit" if bare else f"{show(value)} is not a quantity",
+                value=value,
+                allowed=f"text of a number and one of the units {units}",
+            )
+        return self.number(value)
+
+    def write(self, value: float) -> object:
+        return exact_quantity(value, self.unit) if self.unit else float(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        def validate(value: object, info: core_schema.ValidationInfo) -> float:
+            return self.read(value, bool(info.context and info.context.get("from_file")))
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+        )
+
+    def value_schema(self) -> dict[str, Any]:
+        if self.unit:
+            return {"type": "string", "description": self.value_allowed}
+        return {"type": "number", "description": self.value_allowed}
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return self.value_schema()
+
+
+class Sourced(Quantity):
+    """A `Figure`: a quantity in a mapping with its source and status."""
+
+    @property
+    def allowed(self) -> str:
+        return (
+            f"a mapping with value ({self.value_allowed}), source (text) "
+            f"and status ({', '.join(_STATUSES)})"
+        )
+
+    def read(self, value: object, from_file: bool) -> Figure:
+        if isinstance(value, Figure):
+            self.check(value, float(value))
+            return value
+        if not isinstance(value, Mapping):
+            raise InputError(
+                f"{show(value)} has no source and status", value=value, allowed=self.allowed
+            )
+        self._check_keys(value)
+        source, status = value["source"], value["status"]
+        if not isinstance(source, str) or not source.strip():
+            raise InputError(
+                f"{show(source)} names no source",
+                key="source",
+                value=source,
+                allowed="text that says where the number is from",
+            )
+        if status not in _STATUSES:
+            raise InputError(
+                f"{show(status)} is not a status",
+                key="status",
+                value=status,
+                allowed=", ".join(_STATUSES),
+                nearest=nearest_of(status, _STATUSES) if isinstance(status, str) else None,
+            )
+        try:
+            number = super().read(value["value"], from_file)
+        except InputError as error:
+            raise error.located(None, None, None, "value") from None
+        return Figure(number, source, status)
+
+    def _check_keys(self, value: Mapping[str, object]) -> None:
+        keys = ("value", "source", "status")
+        for key in value:
+            if key not in keys:
+                raise InputError(
+                    "unknown key",
+                    key=key,
+                    value=value[key],
+                    allowed=f"the keys {', '.join(keys)}",
+                    nearest=nearest_of(key, keys),
+                )
+        for key in keys:
+            if key not in value:
+                raise InputError("this key is missing", key=key, allowed=self.allowed)
+
+    def write(self, value: float) -> object:
+        assert isinstance(value, Figure)
+        return {"value": super().write(value), "source": value.source, "status": value.status}
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "value": self.value_schema(),
+                "source": {"type": "string"},
+                "status": {"enum": list(_STATUSES)},
+            },
+            "required": ["value", "source", "status"],
+            "additionalProperties": False,
+        }
+
+
+MAX_COUNT = 10**12  # far beyond any job, small enough that products stay finite floats
+MAX_ACCELERATORS = 2**24  # more than exist; rank tables and layouts stay in memory
+MAX_LAYERS = 1024
+
+Count = Annotated[int, Ge(1), Le(MAX_COUNT)]
+Accelerators = Annotated[int, Ge(1), Le(MAX_ACCELERATORS)]
+Layers = Annotated[int, Ge(1), Le(MAX_LAYERS)]
+CountOrZero = Annotated[int, Ge(0), Le(MAX_COUNT)]
+
+Bytes = Annotated[Figure, Sourced("B", above=0)]
+BytesPerSecond = Annotated[Figure, Sourced("B/s", above=0)]
+FlopsPerSecond = Annotated[Figure, Sourced("FLOP/s", above=0)]
+Seconds = Annotated[Figure, Sourced("s", at_least=0)]
+Positive = Annotated[Figure, Sourced(above=0)]
+NotNegative = Annotated[Figure, Sourced(at_least=0)]
+Fraction = Annotated[Figure, Sourced(at_least=0, at_most=1)]
+Efficiency = Annotated[Figure, Sourced(above=0, at_most=1)]
+
+
+def divisors_in_words(number: int) -> str:
+    """The divisors of a number up to 1024, for messages: '1, 2, 4'."""
+    small = [candidate for candidate in range(1, min(number, 1024) + 1) if number % candidate == 0]
+    return ", ".join(map(str, small))

@@ -1,0 +1,1 @@
+"""What is decided: the keys of a layout, its grids, rank orders, schedules and stage split."""

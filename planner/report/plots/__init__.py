@@ -1,0 +1,1 @@
+"""Pictures, one subject a file."""

@@ -1,0 +1,1 @@
+"""Answers as words and tables for the terminal."""

@@ -1,0 +1,1 @@
+"""Why nothing fits: minimal reasons, the nearest miss, and what would make it fit."""

@@ -1,0 +1,90 @@
+"""Rules of models with a layer pattern, and all rules that hold for a scenario."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.context import CostContext
+from planner.frameworks.rule import MEGATRON, Rule, divides
+from planner.layouts.layout import LayoutLike, Numeric
+from planner.search.rules.rules import rules_of
+
+MEGATRON_SSM = "Megatron-LM core 0.16 megatron/core/ssm/"
+
+
+def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+    mamba = ctx.model.mamba
+    return mamba is None or divides(x.tp, mamba.num_heads) & divides(x.tp, mamba.num_groups)
+
+
+def _exchanges_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+    mamba = ctx.model.mamba
+    if mamba is None:
+        return True
+    groups = np.maximum(mamba.num_groups // x.tp, 1)
+    whole = divides(x.cp, groups) | divides(groups, x.cp)
+    return (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & whole)
+
+
+PATTERNS = (
+    Rule(
+        "tp-divides-state-heads",
+        "state-space heads and their groups are multiples of tp",
+        MEGATRON_SSM + "mamba_mixer.py",
+        ("tp",),
+        _cuts_state_heads,
+    ),
+    Rule(
+        "cp-divides-state-heads",
+        "context parallelism exchanges state-space heads: they are a multiple of tp·cp, and the "
+        "groups of a tp rank a multiple or a divisor of cp",
+        MEGATRON_SSM + "mamba_context_parallel.py",
+        ("cp", "tp"),
+        _exchanges_state_heads,
+    ),
+    Rule(
+        "patterns-exclude-virtual-stages",
+        "models with a layer pattern have no virtual stages",
+        MEGATRON_SSM + "mamba_block.py",
+        ("vp",),
+        lambda ctx, x: np.asarray(x.vp) == 1,
+    ),
+    Rule(
+        "pattern-stages-even",
+        "the layers of a pattern are a multiple of pp, unless stage_layers says how they are split",
+        MEGATRON_SSM + "mamba_block.py",
+        ("pp",),
+        lambda ctx, x: x.stage_layers is not None or divides(x.pp, ctx.model.num_layers),
+    ),
+    Rule(
+        "ep-overlap-needs-transformer-layers",
+        "experts' exchanges run beside another micro-batch's passes in transformer layers alone, "
+        "not in those of a layer pattern",
+        MEGATRON + "; megatron/core/models/gpt/gpt_model.py build_schedule_plan",
+        ("overlap",),
+        lambda ctx, x: np.asarray(x.overlap_ep) == 0,
+    ),
+)
+"""Rules of models with a layer pattern, under all software."""
+
+
+EXCHANGES = (
+    Rule(
+        "ep-overlap-needs-ep",
+        "overlapping experts' exchanges needs experts on several ranks: ep > 1",
+        MEGATRON,
+        ("overlap", "ep"),
+        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.ep) > 1),
+    ),
+)
+"""Rules of all models, under all software."""
+
+
+def rules_for(ctx: CostContext) -> tuple[Rule, ...]:
+    """All rules that hold for a scenario: of its software and of what its model has.
+
+    Raises:
+        InputError: the software profile names a rule there is not.
+    """
+    patterns = PATTERNS if ctx.model.layer_pattern is not None else ()
+    return (*rules_of(ctx.software, ctx.model.moe is not None), *EXCHANGES, *patterns)

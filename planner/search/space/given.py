@@ -1,0 +1,262 @@
+"""A layout the user gives: text or mapping, completed with what follows, checked by the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from planner.cost.context import CostContext
+from planner.cost.layers import model_layers_by_stage
+from planner.errors import IllegalLayoutError, InputError, nearest_of
+from planner.inputs.text import whole
+from planner.layouts.layout import (
+    CP_KINDS,
+    DISPATCHERS,
+    OFFLOADS,
+    OVERLAPS,
+    RECOMPUTE,
+    SCHEDULES,
+    V_SHAPED,
+    Layout,
+)
+from planner.layouts.stage_split import chunk_layers
+from planner.search.rules.context import a2a_sizes
+from planner.search.rules.legality import broken_rules, by_chunks
+from planner.search.rules.rules import can_overlap_exchanges
+from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
+
+INTEGERS = (
+    "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
+    "num_microbatches", "zero_stage", "cp_a2a", "recompute_layers",
+)  # fmt: skip
+TEXTS: Mapping[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE,
+    "cp_kind": CP_KINDS,
+    "dispatcher": DISPATCHERS,
+    "offload": OFFLOADS,
+    "schedule": SCHEDULES,
+}
+KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
+
+
+def parse_layout(text: str, path: str = "--layout") -> dict[str, str]:
+    """Keys and values of `tp=8,pp=4,…`.
+
+    Raises:
+        InputError: not of that form, or a key twice.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise InputError(
+                f"{part!r} is not key=value", key=path, value=text,
+                allowed="key=value,… with keys " + ", ".join(KEYS),
+            )  # fmt: skip
+        if key in found:
+            raise InputError(f"{key} is given twice", key=path, value=text)
+        found[key] = value
+    return found
+
+
+def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layout") -> Layout:
+    """The layout of such keys and values, legal under the scenario's software.
+
+    Degrees not given are 1, but dp takes what is left of the accelerators; companions follow the
+    software's habits. Derived keys may be given and must agree.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+        IllegalLayoutError: a rule is broken, or derived keys disagree.
+    """
+    layout, broken = judged_layout(ctx, given, path)
+    if broken:
+        raise broken[0]
+    assert layout is not None
+    return layout
+
+
+def given_values(given: Mapping[str, Any], path: str = "--layout") -> dict[str, Any]:
+    """The keys that have a value, and their values as a Layout holds them.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+    """
+    return {key: _value(key, value, path) for key, value in given.items() if value is not None}
+
+
+def judged_layout(
+    ctx: CostContext, given: Mapping[str, Any], path: str = "--layout"
+) -> tuple[Layout | None, list[IllegalLayoutError]]:
+    """The layout of such keys and values, and every rule it breaks; none where dp is no integer.
+
+    Raises:
+        InputError: an unknown key, or a value of the wrong kind.
+    """
+    values = given_values(given, path)
+    try:
+        layout = _completed(ctx, values)
+    except IllegalLayoutError as error:
+        return None, [error]
+    no_experts = [] if ctx.model.moe is not None else _no_experts(layout, values)
+    found = [*no_experts, *broken_rules(ctx, layout), *_disagreements(layout, values)]
+    default = replace(layout, stage_layers=None)
+    usual = [model_layers_by_stage(ctx.model, default, ctx.reserved)]
+    if by_chunks(layout):
+        usual.append(chunk_layers(ctx.model.num_layers, default, ctx.reserved) or [])
+    return default if list(layout.stage_layers or ()) in usual else layout, found
+
+
+def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
+    """The layout of checked values, with what is not given."""
+    software, n = ctx.software, ctx.num_accelerators
+    tp, cp, pp = (values.get(axis, 1) for axis in ("tp", "cp", "pp"))
+    if n % (tp * cp * pp) and not {"dp", "dp_shard", "dp_replicate"} & values.keys():
+        raise _no_whole_dp(n, {"tp": tp, "cp": cp, "pp": pp})
+    left = n // (tp * cp * pp)
+    dp = values.get("dp")
+    if dp is None:
+        both = "dp_shard" in values and "dp_replicate" in values
+        dp = values["dp_shard"] * values["dp_replicate"] if both else max(left, 1)
+    replicate = values.get("dp_replicate")
+    shard = values.get("dp_shard", dp // replicate if replicate else dp)
+    replicate = replicate if replicate is not None else max(dp // shard, 1)
+    mbs = values.get("mbs", 1)
+    zero = values.get("zero_stage", 1 if 1 in software.zero_stages else max(software.zero_stages))
+    num_microbatches = max(ctx.training.global_batch_size // max(mbs * dp, 1), 1)
+    schedule = values.get("schedule", Layout().schedule)
+    layout = Layout(
+        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate,
+        ep=values.get("ep", 1), etp=values.get("etp", 1), mbs=mbs,
+        vp=values.get("vp", 2 if schedule in V_SHAPED else 1), schedule=schedule,
+        num_microbatches=num_microbatches,
+        zero_stage=zero,
+        sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
+        recompute=values.get("recompute", "none"),
+        recompute_layers=values.get("recompute_layers", 0),
+        cp_kind=values.get("cp_kind", software.cp_kinds[0]),
+        cp_a2a=values.get("cp_a2a", default_a2a(ctx, tp, cp, values.get("cp_kind"))),
+        overlap=values.get("overlap", "none"),
+        dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
+        offload=values.get("offload", "none"),
+        stage_layers=values.get("stage_layers"),
+    )  # fmt: skip
+    if "overlap" not in values:
+        layout = replace(layout, overlap=default_overlap(ctx, layout))
+    return layout
+
+
+def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
+    product = prod(degrees.values())
+    nearest = []
+    for axis, degree in degrees.items():
+        others = product // degree
+        fits = [v for v in range(1, n // others + 1) if n % (others * v) == 0] if degree > 1 else []
+        below = [v for v in fits if v < degree][-1:]
+        nearest += [f"{axis}={v}" for v in below + [v for v in fits if v > degree][:1]]
+    return IllegalLayoutError(
+        rule="world-size",
+        source="definition",
+        value=", ".join(f"{axis}={degree}" for axis, degree in degrees.items()),
+        message=f"tp·cp·pp·dp is the number of accelerators, {n}, which {product} does not divide",
+        nearest=tuple(nearest),
+    )
+
+
+def default_overlap(ctx: CostContext, layout: Layout) -> str:
+    """What the software runs beside computation, as far as the model and layout let it."""
+    excluded = () if can_overlap_exchanges(ctx, layout) else ("ep",)
+    return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
+
+
+def default_a2a(ctx: CostContext, tp: int, cp: int, kind: str | None) -> int:
+    """Ranks that exchange heads in hierarchical context parallelism: as many as heads allow."""
+    if kind != "hierarchical":
+        return 1
+    divisors = (a for a in range(2, cp) if cp % a == 0)
+    return max(a2a_sizes(ctx, tp, cp), default=next(divisors, 1))
+
+
+def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:
+    """The software's first; where no token travels all are the same."""
+    first = next(iter(ctx.software.dispatchers), Layout().dispatcher)
+    return first if values.get("ep", 1) > 1 else Layout().dispatcher
+
+
+def _no_experts(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:
+    return [
+        IllegalLayoutError(
+            rule=EXPERTS_NEED_MOE,
+            source="definition",
+            value=f"{key}={getattr(layout, key)}",
+            message=WITHOUT_EXPERTS,
+            nearest=(f"{key}={getattr(Layout(), key)}",),
+        )
+        for key in ("ep", "etp", "dispatcher")
+        if key in values and values[key] != getattr(Layout(), key)
+    ]
+
+
+def _disagreements(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:
+    return [
+        IllegalLayoutError(
+            rule="derived-keys-agree",
+            source="definition",
+            value=f"{key}={value}",
+            message=f"{key} follows from the other keys",
+            nearest=(f"{key}={getattr(layout, key)}",),
+        )
+        for key, value in values.items()
+        if getattr(layout, key, value) != value
+    ]
+
+
+def _value(key: str, value: Any, path: str) -> Any:
+    if key not in KEYS:
+        raise InputError(
+            "no such layout key",
+            path=path,
+            key=key,
+            value=value,
+            allowed=", ".join(KEYS),
+            nearest=nearest_of(key, KEYS),
+        )
+    text = str(value).strip()
+    if key in INTEGERS:
+        least = 0 if key in ("zero_stage", "recompute_layers") else 1
+        number = whole(text)
+        if number is None or not least <= number <= 10**9:
+            raise _wrong(key, value, path, f"an integer >= {least}")
+        return number
+    if key in TEXTS:
+        if text not in TEXTS[key]:
+            raise _wrong(key, value, path, ", ".join(TEXTS[key]), nearest_of(text, TEXTS[key]))
+        return text
+    if key == "sp":
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise _wrong(key, value, path, "true or false")
+        return text.lower() in ("true", "1")
+    if key == "stage_layers":
+        parts = value if isinstance(value, list | tuple) else text.replace(" ", "").split("+")
+        layers = [whole(str(part)) for part in parts]
+        if None in layers:
+            allowed = "layers per stage (or chunk) joined by +, such as 10+11+11+10"
+            raise _wrong(key, value, path, allowed)
+        return tuple(layers)
+    names = [] if text == "none" else text.split("+")
+    if not set(names) <= set(OVERLAPS):
+        raise _wrong(key, value, path, f"none, or some of {', '.join(OVERLAPS)} joined by +")
+    return "+".join(name for name in OVERLAPS if name in names) or "none"
+
+
+def _wrong(key: str, value: Any, path: str, allowed: str, nearest: str | None = None) -> InputError:
+    return InputError(
+        f"{value!s} is none of its values",
+        path=path,
+        key=key,
+        value=value,
+        allowed=allowed,
+        nearest=nearest,
+    )

@@ -1,0 +1,156 @@
+"""Error bars of single jobs: which kind a job is, ends by hand, one formula for tables."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.cost import memory
+from planner.cost import prediction_intervals as bars
+from planner.cost.context import CostContext
+from planner.cost.prediction_intervals import KINDS, Ends, PredictionErrors
+from planner.errors import InputError
+from planner.inputs.files import data_root, load, names, parse
+from planner.inputs.quantities import Figure
+from planner.layouts.layout import Layout, LayoutTable
+from planner.problem.hardware import Accelerator
+from planner.problem.model import MoE
+from planner.problem.software import Software
+from tests.scenarios import (
+    accelerator,
+    context,
+    figure,
+    model,
+    software,
+    topology,
+    training,
+)
+
+FITTED = load("megatron-core", "software", Software).coefficients
+CLOCK = Figure(0.9, "test", "fitted")
+LAYOUTS = [
+    Layout(dp_shard=8), Layout(tp=2, dp_shard=4, sp=True), Layout(cp=2, dp_shard=4),
+    Layout(pp=4, dp_shard=2, num_microbatches=4),
+]  # fmt: skip
+
+
+def errors(**ends: tuple[float, float]) -> PredictionErrors:
+    """Bars whose ends are given by kind ('_' for '-'), 1 elsewhere."""
+    table = {
+        kind: Ends(rows=1, sources=1, low=figure(low), high=figure(high))
+        for kind in KINDS
+        for low, high in [ends.get(kind.replace("-", "_"), (1.0, 1.0))]
+    }
+    return PredictionErrors(coverage=figure(0.8), step_seconds=table, peak_bytes=table)
+
+
+def fitted(**changes: Any) -> CostContext:
+    part = topology(accelerator=accelerator().replace(sustained_fraction=CLOCK))
+    return context(
+        software=software().replace(coefficients=FITTED), **({"topology": part} | changes)
+    )
+
+
+def kind(ctx: CostContext, layout: Layout) -> str:
+    return KINDS[int(bars.kind_index(ctx, layout))]
+
+
+def test_kinds_of_layouts() -> None:
+    ctx = fitted()
+    assert [kind(ctx, layout) for layout in LAYOUTS] == [
+        "data-parallel", "model-parallel", "model-parallel", "model-parallel",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_scenario_says_comes_before_its_layout(layout: Layout) -> None:
+    assert kind(fitted(training=training(precision="fp8")), layout) == "low-precision"
+    known = topology(accelerator=accelerator().replace(sustained_fraction=CLOCK))
+    fp8 = training(precision="fp8")
+    assert kind(context(training=fp8, topology=known), layout) == "new-software"
+    assert kind(fitted(training=fp8, topology=topology()), layout) == "new-part"
+
+
+def test_a_profile_is_fitted_if_some_number_is() -> None:
+    plain = software()
+    assert not bars.is_fitted(plain)
+    one = plain.coefficients.replace(dp_overlap_fraction=FITTED.dp_overlap_fraction)
+    assert FITTED.dp_overlap_fraction.status == "fitted"
+    assert bars.is_fitted(plain.replace(coefficients=one))
+
+
+def test_shipped_profiles_that_no_run_was_fitted_to() -> None:
+    profiles = [load(name, "software", Software) for name in names("software")]
+    unfitted = {p.name for p in profiles if not bars.is_fitted(p)}
+    assert unfitted == {"jax-xla", "deepseek", "megatron-zero-bubble"}
+
+
+def test_shipped_parts_that_no_run_was_fitted_to() -> None:
+    parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
+    known = {part.name for part in parts if bars.is_known(part)}
+    assert {"h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"} <= known
+    assert not known & {"mi300x", "tpu-v5p", "trainium2"}
+
+
+def test_ends_by_hand() -> None:
+    given = errors(data_parallel=(0.9, 1.1), model_parallel=(0.7, 1.5))
+    ctx = fitted()
+    assert [float(end) for end in bars.step_ends(given, ctx, LAYOUTS[0])] == [0.9, 1.1]
+    assert [float(end) for end in bars.step_ends(given, ctx, LAYOUTS[1])] == [0.7, 1.5]
+
+
+def test_the_runtime_term_of_memory_is_not_stretched() -> None:
+    given, ctx = errors(model_parallel=(0.5, 2.0)), fitted()
+    usage, peak = memory.worst_stage(ctx, LAYOUTS[1])
+    runtime = float(np.max(usage.runtime))
+    low, high = (float(end) for end in bars.peak_ends(given, ctx, LAYOUTS[1], usage))
+    assert low == pytest.approx(runtime + (float(peak) - runtime) / 2, rel=1e-12)
+    assert high == pytest.approx(runtime + (float(peak) - runtime) * 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("number", range(len(LAYOUTS)))
+def test_table_equals_scalar(number: int) -> None:
+    given, ctx = errors(data_parallel=(0.9, 1.1), model_parallel=(0.7, 1.5)), fitted()
+    table = LayoutTable.from_layouts(LAYOUTS)
+
+    def peak_ends(given: PredictionErrors, ctx: CostContext, layout: Any) -> Any:
+        return bars.peak_ends(given, ctx, layout, memory.worst_stage(ctx, layout)[0])
+
+    for ends in (bars.step_ends, peak_ends):
+        for whole, one in zip(ends(given, ctx, table), ends(given, ctx, LAYOUTS[number]),
+                              strict=True):  # fmt: skip
+            assert whole.dtype == float
+            assert float(whole[number]) == pytest.approx(float(one), rel=1e-12)
+
+
+def test_shipped_bars_are_read_once_and_hold_their_prediction() -> None:
+    shipped = bars.shipped()
+    assert shipped is bars.shipped()
+    for table in (shipped.step_seconds, shipped.peak_bytes):
+        assert list(table) == list(KINDS)
+        assert all(0.5 < end.low <= 1 <= end.high < 2 for end in table.values())
+    new, known = (shipped.step_seconds[k] for k in ("new-software", "model-parallel"))
+    assert new.high > known.high  # what was never fitted is less certain
+    assert shipped.step_seconds["new-part"].high > known.high
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [("low: {value: 0.", "low: {value: 1.", "low"), ("data-parallel:", "data parallel:", None),
+     ("status: fitted", "status: guessed", "status")],
+)  # fmt: skip
+def test_an_edited_file_is_refused(old: str, new: str, key: str | None) -> None:
+    text = (data_root() / bars.SHIPPED).read_text("utf-8")
+    assert old in text
+    with pytest.raises(InputError) as caught:
+        parse(text.replace(old, new, 1), "errors.yaml", PredictionErrors)
+    assert key is None or key in str(caught.value)
+    assert caught.value.allowed
+
+
+def test_experts_are_a_kind_of_their_own() -> None:
+    """The kind is known before their cost is."""
+    moe = MoE(num_experts=4, top_k=2, expert_ffn_hidden_size=64)
+    ctx = replace(fitted(), model=model(moe=moe))
+    assert kind(ctx, LAYOUTS[0]) == "experts"
