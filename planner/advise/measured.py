@@ -9,7 +9,7 @@ from math import isfinite
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.errors import InputError, nearest_of
-from planner.search.space.given import KEYS as LAYOUT_KEYS
+from planner.layouts.keys import KEYS as LAYOUT_KEYS
 
 OPTION = "--measured"
 KEYS: Mapping[str, str] = {

@@ -12,6 +12,6 @@ def read_layouts(path: str) -> list[tuple[int, dict[str, str]]]:
         InputError: unreadable, without rows, or with a row of another length than the head.
     """
     from planner.inputs.csv_rows import read_rows
-    from planner.search.space.given import KEYS
+    from planner.layouts.keys import KEYS
 
     return read_rows(path, KEYS, "layout key", ALLOWED)

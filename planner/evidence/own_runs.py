@@ -35,9 +35,10 @@ from planner.inputs.csv_rows import rows_of
 from planner.inputs.documents import from_plain
 from planner.inputs.files import Strict, here_or_shipped, parse, resolve
 from planner.inputs.text import file_text, json_value
+from planner.layouts.keys import KEYS
 from planner.layouts.rank_orders import order_splits
 from planner.problem.scenario import Scenario, load_scenario
-from planner.search.space.given import KEYS, given_layout, parse_layout
+from planner.search.space.given import given_layout, parse_layout
 
 COLUMNS = ("scenario", "step_seconds", "layout", "name", *KEYS)
 ALLOWED = "runs with scenario, layout and step_seconds, as YAML, JSON lines or CSV"

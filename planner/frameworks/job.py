@@ -9,6 +9,7 @@ from typing import Any
 from planner import __version__
 from planner.frameworks.target import Settings, Target, text_of
 from planner.layouts.grids import EXPERT_GRID
+from planner.layouts.keys import KEYS
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import Order, order_atoms
 from planner.problem.scenario import Scenario
@@ -87,19 +88,9 @@ def refusals(job: Job, target: Target, keys: Iterable[str]) -> list[str]:
 
 
 def coded_keys(job: Job) -> tuple[str, ...]:
-    """The choices of a layout that mean something for it: a target must have a word for each."""
-    layout = job.layout
-    asked = {
-        "zero_stage": True,
-        "recompute": True,
-        "recompute_layers": layout.recompute_layers > 0,
-        "sp": layout.tp > 1,
-        "cp_kind": layout.cp > 1,
-        "offload": layout.offload != "none",
-        "dispatcher": job.scenario.model.moe is not None and layout.ep > 1,
-        "training.precision": True,
-    }
-    return tuple(key for key, means in asked.items() if means)
+    """The choices of a layout that a target must have a word for, and the precision."""
+    values = {name: getattr(job.layout, name) for name in KEYS}
+    return (*(name for name, key in KEYS.items() if key.expressed(values)), "training.precision")
 
 
 def order_refusals(job: Job, target: Target) -> list[str]:

@@ -7,7 +7,7 @@ Both classes carry the same attribute names, so one cost formula serves numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,45 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts.grids import DENSE_GRID, Grid, atom_degree
+from planner.layouts.keys import CP_KINDS as CP_KINDS
+from planner.layouts.keys import DISPATCHERS as DISPATCHERS
+from planner.layouts.keys import (
+    KEYS,
+    Form,
+)
+from planner.layouts.keys import OFFLOADS as OFFLOADS
+from planner.layouts.keys import OVERLAPS as OVERLAPS
+from planner.layouts.keys import RECOMPUTE as RECOMPUTE
+from planner.layouts.keys import SCHEDULES as SCHEDULES
+from planner.layouts.keys import V_SHAPED as V_SHAPED
+from planner.layouts.keys import WITH_VIRTUAL_STAGES as WITH_VIRTUAL_STAGES
+from planner.layouts.keys import WITHOUT_VIRTUAL_STAGES as WITHOUT_VIRTUAL_STAGES
 
 Numeric = Any  # an int or float, or a numpy array of them: every formula takes both
-
-RECOMPUTE = (
-    "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe",
-)  # fmt: skip
-"""Recompute kinds: nothing; the attention core; every operator but matmul outputs' halves
-(torchtitan's per-operator checkpointing); every second layer whole; every layer whole; and by
-module: latent attention's up-projections, activation functions, these and the norms, routed
-experts with the exchanges to and from them."""
-
-CP_KINDS = ("ring", "all_gather", "a2a", "hierarchical")
-"""How context-parallel ranks share attention: keys and values sent round from rank to rank behind
-it; gathered before it; heads exchanged for tokens (Ulysses); heads exchanged among `cp_a2a` ranks
-next to each other, and a ring over those groups (Megatron's a2a+p2p)."""
-
-DISPATCHERS = ("alltoall", "flex", "allgather")
-"""How tokens travel to experts: a copy for every expert chosen (NCCL's all-to-all); one copy to a
-domain and one to a rank, however many of its experts are chosen (DeepEP, HybridEP); all tokens to
-all ranks."""
-
-OFFLOADS = ("none", "optimizer", "activations", "optimizer+activations")
-"""What lives in the host's memory: optimizer states, which its processors step; what layers keep
-for their backward pass, all but two layers'."""
-
-SCHEDULES = (
-    "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev",
-)  # fmt: skip
-"""Pipeline schedules; `planner.layouts.schedules` plays them out. With virtual stages 1f1b is
-interleaved and zb-h1 is interleaved-zb."""
-
-WITH_VIRTUAL_STAGES = {"1f1b": "interleaved", "zb-h1": "interleaved-zb"}
-WITHOUT_VIRTUAL_STAGES = {name: plain for plain, name in WITH_VIRTUAL_STAGES.items()}
-
-V_SHAPED = ("zb-v", "dualpipev")
-"""Schedules of two chunks a rank, the second on the way back: the last rank turns, and the first
-holds the first and the last chunk."""
-
-OVERLAPS = ("tp", "dp", "pp", "ep")
 
 
 class LayoutLike(Protocol):
@@ -162,97 +138,130 @@ class Layout:
         """Expert-data-parallel degree, tp · cp · dp / (etp · ep)."""
         return self.tp * self.cp * self.dp // (self.etp * self.ep)
 
+    def code(self, name: str) -> int:
+        """The integer that stands for a key's value in a table."""
+        return KEYS[name].code(getattr(self, name))
+
     @property
     def schedule_index(self) -> int:
         """Position of `schedule` in SCHEDULES."""
-        return SCHEDULES.index(self.schedule)
+        return self.code("schedule")
 
     @property
     def recompute_index(self) -> int:
         """Position of `recompute` in RECOMPUTE."""
-        return RECOMPUTE.index(self.recompute)
+        return self.code("recompute")
 
     @property
     def cp_kind_index(self) -> int:
         """Position of `cp_kind` in CP_KINDS."""
-        return CP_KINDS.index(self.cp_kind)
-
-    @property
-    def overlap_tp(self) -> int:
-        """1 where tensor-parallel collectives are chunked behind matmuls."""
-        return int("tp" in self.overlap.split("+"))
-
-    @property
-    def overlap_dp(self) -> int:
-        """1 where gradient and parameter traffic runs beside the passes."""
-        return int("dp" in self.overlap.split("+"))
-
-    @property
-    def overlap_pp(self) -> int:
-        """1 where stage-boundary sends run beside computation."""
-        return int("pp" in self.overlap.split("+"))
-
-    @property
-    def overlap_ep(self) -> int:
-        """1 where exchanges with experts run beside another micro-batch's computation."""
-        return int("ep" in self.overlap.split("+"))
+        return self.code("cp_kind")
 
     @property
     def dispatcher_index(self) -> int:
         """Position of `dispatcher` in DISPATCHERS."""
-        return DISPATCHERS.index(self.dispatcher)
+        return self.code("dispatcher")
 
     @property
     def offload_index(self) -> int:
         """Position of `offload` in OFFLOADS."""
-        return OFFLOADS.index(self.offload)
+        return self.code("offload")
+
+    def overlaps(self, axis: str) -> bool:
+        """Whether an axis' communication runs beside computation."""
+        return axis in self.overlap.split("+")
+
+    @property
+    def overlap_tp(self) -> int:
+        """1 where tensor-parallel collectives are chunked behind matmuls."""
+        return int(self.overlaps("tp"))
+
+    @property
+    def overlap_dp(self) -> int:
+        """1 where gradient and parameter traffic runs beside the passes."""
+        return int(self.overlaps("dp"))
+
+    @property
+    def overlap_pp(self) -> int:
+        """1 where stage-boundary sends run beside computation."""
+        return int(self.overlaps("pp"))
+
+    @property
+    def overlap_ep(self) -> int:
+        """1 where dispatch and combine run beside another micro-batch's computation."""
+        return int(self.overlaps("ep"))
 
     def degrees(self, grid: Grid = DENSE_GRID) -> tuple[int, ...]:
         """Degrees of a grid's atoms."""
         return tuple(int(atom_degree(self, atom, grid)) for atom in grid.atoms)
 
     def to_document(self) -> dict[str, Any]:
-        """The layout as JSON values, under the keys of the file and command contract."""
-        return {
-            "tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp,
-            "dp_shard": self.dp_shard, "dp_replicate": self.dp_replicate,
-            "ep": self.ep, "etp": self.etp, "edp": self.edp, "sp": self.sp, "vp": self.vp,
-            "mbs": self.mbs, "num_microbatches": self.num_microbatches,
-            "zero_stage": self.zero_stage, "schedule": self.schedule,
-            "stage_layers": None if self.stage_layers is None else list(self.stage_layers),
-            "recompute": self.recompute,
-            "recompute_layers": self.recompute_layers if self.recompute == "full" else None,
-            "cp_kind": self.cp_kind,
-            "cp_a2a": self.cp_a2a if self.cp_kind == "hierarchical" else None,
-            "dispatcher": self.dispatcher if self.etp * self.ep > 1 else None,
-            "overlap": self.overlap,
-            "offload": self.offload,
-        }  # fmt: skip
+        """The layout as JSON values, key by key; null where a value means nothing."""
+        values = {name: getattr(self, name) for name in KEYS}
+        document = {
+            name: values[name] if key.null_unless(values) else None for name, key in KEYS.items()
+        }
+        if self.stage_layers is not None:
+            document["stage_layers"] = list(self.stage_layers)
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Layout:
         """The layout of such values; derived keys are left aside."""
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        given = {name: value for name, value in known.items() if value is not None}
+        given = {
+            key.name: document[key.name]
+            for key in KEYS.values()
+            if not key.derived and document.get(key.name) is not None
+        }
         if "stage_layers" in given:
             given["stage_layers"] = tuple(given["stage_layers"])
         return cls(**given)
 
     def label(self) -> str:
-        """The layout in one short line, without degrees of 1."""
-        shown = ("tp", "cp", "ep", "etp", "pp", "vp")
-        parts = [f"{a}{getattr(self, a)}" for a in shown if getattr(self, a) > 1]
-        if self.cp_a2a > 1:
-            parts.append(f"a2a{self.cp_a2a}")
-        parts.append(f"dp{self.dp}")
-        if self.dp_replicate > 1:
-            parts.append(f"shard{self.dp_shard}")
-        parts += [self.schedule] if self.schedule not in ("1f1b", "interleaved") else []
-        parts += [f"mbs{self.mbs}", f"zero{self.zero_stage}"]
-        count = f"-{self.recompute_layers}" if self.recompute_layers else ""
-        parts += [self.recompute + count] if self.recompute != "none" else []
-        parts += [f"offload-{self.offload}"] if self.offload != "none" else []
-        return " ".join(parts)
+        """The layout in one short line, without degrees of 1: 'tp8 pp2 vp4 dp64 mbs2 zero1'."""
+        pieces = [label(self) for label in LABELS.values()]
+        rest = (
+            key for key in KEYS.values() if key.name not in LABELS and key.name not in UNLABELLED
+        )
+        for key in rest:
+            value = getattr(self, key.name)
+            pieces.append("" if value == key.default else f"{key.name}={value}")
+        return " ".join(filter(None, pieces))
+
+
+def _degree(prefix: str, name: str) -> Callable[[Layout], str]:
+    def label(layout: Layout) -> str:
+        degree: int = getattr(layout, name)
+        return f"{prefix}{degree}" if degree > 1 else ""
+
+    return label
+
+
+def _recompute_label(layout: Layout) -> str:
+    count = f"-{layout.recompute_layers}" if layout.recompute_layers else ""
+    return "" if layout.recompute == "none" else layout.recompute + count
+
+
+LABELS: Mapping[str, Callable[[Layout], str]] = {
+    **{name: _degree(name, name) for name in ("tp", "cp", "ep", "etp", "pp", "vp")},
+    "cp_a2a": _degree("a2a", "cp_a2a"),
+    "dp": lambda layout: f"dp{layout.dp}",
+    "dp_shard": lambda layout: f"shard{layout.dp_shard}" if layout.dp_replicate > 1 else "",
+    "schedule": lambda layout: (
+        "" if layout.schedule in ("1f1b", "interleaved") else layout.schedule
+    ),
+    "mbs": lambda layout: f"mbs{layout.mbs}",
+    "zero_stage": lambda layout: f"zero{layout.zero_stage}",
+    "recompute": _recompute_label,
+    "offload": lambda layout: "" if layout.offload == "none" else f"offload-{layout.offload}",
+}
+"""How a label says the keys that it has, in its order."""
+
+UNLABELLED = (
+    "dp_replicate", "edp", "sp", "num_microbatches", "recompute_layers", "overlap", "cp_kind",
+    "dispatcher", "stage_layers",
+)  # fmt: skip
+"""Keys that labels leave out; a key that is neither here nor in LABELS is shown by its name."""
 
 
 def layout_label(document: Mapping[str, Any]) -> str:
@@ -260,12 +269,15 @@ def layout_label(document: Mapping[str, Any]) -> str:
     return Layout.from_document(document).label()
 
 
-_INT_COLUMNS = (
-    "tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "vp", "mbs", "num_microbatches",
-    "zero_stage", "sp", "schedule_index", "recompute_index", "recompute_layers", "cp_kind_index",
-    "cp_a2a", "dispatcher_index", "offload_index",
-    "overlap_tp", "overlap_dp", "overlap_pp", "overlap_ep",
-)  # fmt: skip
+COLUMNS: tuple[str, ...] = (
+    *(
+        key.column
+        for key in KEYS.values()
+        if not key.derived and key.form not in (Form.AXES, Form.LAYERS)
+    ),
+    *(f"overlap_{axis}" for axis in OVERLAPS),
+)
+"""The integer columns of a table: one a key, a choice's by its code, and one a set's axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,20 +327,19 @@ class LayoutTable:
 
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""
-        columns = {name: _taken(getattr(self, name), index) for name in _INT_COLUMNS}
+        columns = {name: _taken(getattr(self, name), index) for name in COLUMNS}
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
     def joined(self, other: LayoutTable) -> LayoutTable:
         """These rows and those of a table of the same split."""
         columns = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in _INT_COLUMNS
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in COLUMNS
         }
         return LayoutTable(**columns, stage_layers=self.stage_layers)
 
     def first_like(self, i: int) -> int:
         """The first row that equals row `i` in every column."""
-        columns = (getattr(self, name) for name in _INT_COLUMNS)
+        columns = (getattr(self, name) for name in COLUMNS)
         return int(np.argmax(np.all([column == column[i] for column in columns], axis=0)))
 
     def degrees(self, grid: Grid = DENSE_GRID) -> NDArray[np.int64]:
@@ -337,26 +348,19 @@ class LayoutTable:
 
     def row(self, i: int) -> Layout:
         """Row `i` as a Layout of Python numbers (the one door out of numpy)."""
-        values = {name: getattr(self, name)[i].item() for name in _INT_COLUMNS}
-        overlap = "+".join(name for name in OVERLAPS if values.pop(f"overlap_{name}")) or "none"
-        return Layout(
-            schedule=SCHEDULES[values.pop("schedule_index")],
-            recompute=RECOMPUTE[values.pop("recompute_index")],
-            cp_kind=CP_KINDS[values.pop("cp_kind_index")],
-            dispatcher=DISPATCHERS[values.pop("dispatcher_index")],
-            offload=OFFLOADS[values.pop("offload_index")],
-            sp=bool(values.pop("sp")),
-            overlap=overlap,
-            stage_layers=self.stage_layers,
-            **values,
-        )
+        codes = {name: getattr(self, name)[i].item() for name in COLUMNS}
+        values = {
+            key.name: key.value_of(codes[key.column])
+            for key in KEYS.values()
+            if key.column in codes
+        }
+        overlap = "+".join(axis for axis in OVERLAPS if codes[f"overlap_{axis}"]) or "none"
+        return Layout(**values, overlap=overlap, stage_layers=self.stage_layers)
 
     @classmethod
     def uniform(cls, layout: Layout, length: int = 1) -> LayoutTable:
         """A table of one layout over and over."""
-        columns = {
-            n: np.broadcast_to(np.int64(getattr(layout, n)), (length,)) for n in _INT_COLUMNS
-        }
+        columns = {n: np.broadcast_to(np.int64(getattr(layout, n)), (length,)) for n in COLUMNS}
         return cls(**columns, stage_layers=layout.stage_layers)
 
     @classmethod
@@ -370,7 +374,7 @@ class LayoutTable:
         if splits - {None} and len({row.schedule for row in rows}) > 1:
             raise ValueError("the layouts of a LayoutTable that names its split have one schedule")
         return cls(
-            **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in _INT_COLUMNS},
+            **{n: np.array([getattr(r, n) for r in rows], dtype=np.int64) for n in COLUMNS},
             stage_layers=splits.pop() if splits else None,
         )
 

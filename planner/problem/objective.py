@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic_core import core_schema
 
@@ -10,6 +10,7 @@ from planner.errors import InputError
 from planner.inputs.complaints import Described
 from planner.inputs.documents import show
 from planner.inputs.quantities import MAX_ACCELERATORS, Quantity
+from planner.layouts.keys import KEYS, axes_text
 
 Objective = Literal["time", "accelerator_seconds", "fewest_for_deadline", "least_memory"]
 """Least time of a step (per token, where the batch is a band); least accelerators times seconds;
@@ -17,10 +18,6 @@ the fewest accelerators that keep a deadline; the lowest peak of memory."""
 
 FREE = "free"
 DAY_SECONDS = 86400.0
-Overlap = Literal["tp", "dp", "pp", "ep"]
-"""Axes whose communication can run beside computation."""
-
-_OVERLAPS = get_args(Overlap)
 
 
 class CountChoices(Described):
@@ -74,7 +71,7 @@ class OverlapSet(Described):
 
     @property
     def allowed(self) -> str:
-        return f"none, or some of {', '.join(_OVERLAPS)} joined by +"
+        return KEYS["overlap"].allowed
 
     def read(self, value: object) -> str:
         """The set in its usual order.
@@ -82,10 +79,12 @@ class OverlapSet(Described):
         Raises:
             InputError: not such a set.
         """
-        names = [] if value == "none" else str(value).replace(" ", "").split("+")
-        if not isinstance(value, str) or not set(names) <= set(_OVERLAPS):
-            raise InputError(f"{show(value)} is no overlap", value=value, allowed=self.allowed)
-        return "+".join(name for name in _OVERLAPS if name in names) or "none"
+        try:
+            if isinstance(value, str):
+                return axes_text(value.replace(" ", ""))
+        except ValueError:
+            pass
+        raise InputError(f"{show(value)} is no overlap", value=value, allowed=self.allowed)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)

@@ -4,30 +4,23 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from annotated_types import Ge, Lt, MinLen
-from pydantic import Field, model_validator
+from annotated_types import Ge, Le, Lt, MinLen
+from pydantic import Field, create_model, model_validator
 from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.inputs.files import Reference, Strict, from_document, load
 from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
+from planner.layouts.keys import KEYS, Form, LayoutKey
 from planner.problem.cluster import Cluster
 from planner.problem.frozen import FROZEN
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
 from planner.problem.recipes import RECIPES, TrainingPrecision
-from planner.problem.software import (
-    ContextParallelKind,
-    Dispatcher,
-    Offload,
-    Recompute,
-    Schedule,
-    Software,
-    ZeroStage,
-)
+from planner.problem.software import Software
 from planner.problem.topology import Topology
 from planner.problem.training import Training
 
@@ -53,34 +46,43 @@ class _OneOrMore:
 Choices = Annotated[Annotated[tuple[_Item, ...], MinLen(1)] | None, _OneOrMore()]
 
 
-class Search(Strict):
-    """Restrictions on the choices; None leaves a choice free."""
+_VALUES: Mapping[Form, Any] = {
+    Form.DEGREE: Count,
+    Form.COUNT: CountOrZero,
+    Form.FLAG: bool,
+    Form.AXES: Overlaps,
+}
 
-    tp: Choices[Count] = None
-    cp: Choices[Count] = None
-    pp: Choices[Count] = None
-    ep: Choices[Count] = None
-    etp: Choices[Count] = None
-    edp: Choices[Count] = None
-    dp: Choices[Count] = None
-    dp_shard: Choices[Count] = None
-    dp_replicate: Choices[Count] = None
-    vp: Choices[Count] = None
-    mbs: Choices[Count] = None
-    num_microbatches: Choices[Count] = None
-    zero_stage: Choices[ZeroStage] = None
-    recompute: Choices[Recompute] = None
-    # Layers run again of every chunk, the first ones; 0: all. Free means the fewest that fit.
-    recompute_layers: Choices[CountOrZero] = None
-    sp: Choices[bool] = None
-    schedule: Choices[Schedule] = None
-    cp_kind: Choices[ContextParallelKind] = None
-    cp_a2a: Choices[Count] = None
-    dispatcher: Choices[Dispatcher] = None
-    # Free means none here: what to offload is not searched unless named.
-    offload: Choices[Offload] = None
-    # What runs beside computation: sets such as tp+dp. Free means all that the software has.
-    overlap: Choices[Overlaps] = None
+
+def _restriction(key: LayoutKey) -> Any:
+    """The type of a key's restriction, and its default: nothing is restricted."""
+    value: Any = Literal[key.values] if key.values else _VALUES[key.form]
+    if key.most is not None:
+        value = Annotated[value, Le(key.most)]
+    choices: Any = Choices
+    return choices[value], Field(default=None, description=key.meaning)
+
+
+if TYPE_CHECKING:
+
+    class _LayoutRestrictions(Strict):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _LayoutRestrictions = create_model(
+        "_LayoutRestrictions",
+        __base__=Strict,
+        **{key.name: _restriction(key) for key in KEYS.values() if key.restricted},
+    )
+
+
+class Search(_LayoutRestrictions):
+    """Restrictions on the choices: a list of values for a layout key; None leaves it free.
+
+    Free means the values of its row in `planner.layouts.keys`: of most keys all that are legal,
+    for recompute_layers the fewest that fit, for overlap all that the software has.
+    """
+
     # Splits of the layers over stages and virtual stages, where the software can be told.
     stages: Literal["any", "default"] = "default"
     # Free means training.precision alone, num_accelerators alone.

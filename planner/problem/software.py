@@ -8,24 +8,18 @@ from pydantic import Field, field_validator
 from planner.errors import InputError
 from planner.inputs.files import Strict
 from planner.inputs.quantities import Bytes, CountOrZero, Fraction, NotNegative, Positive, Seconds
+from planner.layouts.keys import (
+    ContextParallelKind,
+    Dispatcher,
+    Offload,
+    Overlap,
+    Recompute,
+    Schedule,
+)
 from planner.problem.model import Model
-from planner.problem.objective import Overlap
 from planner.problem.recipes import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
-# Those of planner.layouts.layout.SCHEDULES, in words in planner.layouts.schedules.
-Schedule = Literal[
-    "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe", "dualpipev"
-]
-# selective: the attention core; operators: all but half of the matmul outputs and attention's
-# (torchtitan's per-operator checkpointing); alternate: every second layer whole.
-# By module: latent attention's up-projections; activation functions; these and norms; all experts.
-Recompute = Literal[
-    "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
-]
-ContextParallelKind = Literal["ring", "all_gather", "a2a", "hierarchical"]
-Dispatcher = Literal["alltoall", "flex", "allgather"]
-Offload = Literal["none", "optimizer", "activations", "optimizer+activations"]
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
 

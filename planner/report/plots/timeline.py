@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from planner.layouts.keys import SCHEDULE_WORDS
 from planner.layouts.timeline import Span, Timeline
 from planner.report.plots.drawing import (
     BLUE,
@@ -24,7 +25,6 @@ from planner.report.plots.drawing import (
     title,
 )
 from planner.report.plots.labels import text_inches
-from planner.report.text.layouts import SCHEDULE_WORDS
 from planner.report.text.numbers import percent, seconds
 
 if TYPE_CHECKING:

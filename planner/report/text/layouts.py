@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.inputs.text import counted_runs
+from planner.layouts.keys import KEYS
 from planner.layouts.layout import layout_label
-
-SCHEDULE_WORDS = {
-    "1f1b": "1F1B",
-    "interleaved": "interleaved 1F1B",
-    "zb-h1": "zero-bubble H1",
-    "interleaved-zb": "interleaved zero-bubble",
-    "zb-v": "zero-bubble V",
-    "dualpipe": "DualPipe, two stages a rank",
-    "dualpipev": "DualPipeV",
-}
-
 
 TELLING = ("overlap", "cp_kind", "dispatcher", "sp", "dp_shard", "cp_a2a", "num_microbatches")
 """Keys that a label leaves out, in the order in which they are added to tell two labels apart."""
@@ -66,35 +55,8 @@ def layout_in_words(document: Mapping[str, Any]) -> tuple[str, list[str]]:
     }
     degrees = " · ".join(text for text, degree in parts.items() if degree > 1)
 
-    states = d["dp_shard"] * d["cp"]
-    zero = f"ZeRO-{d['zero_stage']}" + (f" over {states}" if d["zero_stage"] else "")
-    pieces = [
-        f"{d['num_microbatches']} micro-batch{'es' if d['num_microbatches'] > 1 else ''} "
-        f"of {d['mbs']}",
-        SCHEDULE_WORDS[d["schedule"]] if d["pp"] > 1 else "",
-        zero,
-        recompute_in_words(d),
-        ""
-        if d.get("offload", "none") == "none"
-        else f"{d['offload'].replace('+', ' and ')} on host",
-        "no overlap" if d["overlap"] == "none" else f"overlap of {d['overlap'].replace('+', ', ')}",
-    ]
-    split = d.get("stage_layers") or []
-    if len(set(split)) > 1:
-        of = "stage" if len(split) == d["pp"] else "chunk"
-        pieces.append(f"layers by {of} {counted_runs(split)}")
-    return degrees or "one accelerator", [piece for piece in pieces if piece]
-
-
-def recompute_in_words(d: Mapping[str, Any]) -> str:
-    """What is run again: 'full recompute of the first 3 layers of a stage'."""
-    if d["recompute"] == "none":
-        return "no recompute"
-    layers = d.get("recompute_layers")
-    if not layers:
-        return f"{d['recompute']} recompute"
-    first = "the first layer" if layers == 1 else f"the first {layers} layers"
-    return f"{d['recompute']} recompute of {first} of a {'chunk' if d['vp'] > 1 else 'stage'}"
+    phrases = (key.phrase(d) for key in KEYS.values())
+    return degrees or "one accelerator", [phrase for phrase in phrases if phrase]
 
 
 def order_in_words(order: Sequence[Sequence[Any]]) -> str:

@@ -120,7 +120,7 @@ def rule_masks(ctx: CostContext, table: LayoutTable) -> dict[str, BoolArray]:
 def forbidding(ctx: CostContext, search: Search, values: Mapping[str, Any]) -> Forbidding | None:
     """The rules and restrictions that leave no layout with these keys; none where the definitions
     of degrees and batch leave none before any rule, or there are too many to look at."""
-    free = fixed(Search(offload=search.offload), ctx.software, values)
+    free = fixed(Search().replace(offload=search.offload), ctx.software, values)
     try:
         whole, _ = layouts(ctx, free, prune=False, ruled=False)
     except TooManyRowsError:

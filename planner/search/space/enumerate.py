@@ -20,15 +20,8 @@ from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, most_chunks
 from planner.layouts.grids import grids_nest
-from planner.layouts.layout import (
-    CP_KINDS,
-    DISPATCHERS,
-    OFFLOADS,
-    RECOMPUTE,
-    SCHEDULES,
-    Layout,
-    LayoutTable,
-)
+from planner.layouts.keys import CP_KINDS, DISPATCHERS, KEYS, RECOMPUTE, SCHEDULES, Choice
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.model import MoE
 from planner.problem.scenario import Search
 from planner.search.rules.context import a2a_sizes
@@ -39,7 +32,7 @@ from planner.search.rules.schedules import MANY, schedules_by_chunks
 from planner.search.space import crossings
 from planner.search.space.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.space.recompute import chooses_counts, fits_bare, kinds_asked, with_counts
-from planner.search.space.restrictions import EXPERTS_NEED_MOE, allowed, key_of
+from planner.search.space.restrictions import EXPERTS_NEED_MOE, allowed, key_of, listed
 from planner.search.space.room import MOST_UNRULED, TooManyRowsError, may_fit
 
 Ints = NDArray[np.int64]
@@ -92,10 +85,7 @@ def families(
     growth.add("vp", lambda row: range(1, max(1, most_chunks(ctx, np.inf) // row[0]) + 1), ("pp",))
     growth.split_schedules()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
-    away = [OFFLOADS.index(name) for name in search.offload or ("none",)]
-    if away != [0]:
-        growth.add("offload_index", lambda row: away, (), restrict=False)
-    growth.judge("offload_index")
+    growth.add_defaults()
     if ctx.software.shard_groups == "any":
         growth.split_shards()
     growth.restrict("dp_shard", growth.table.dp_shard)
@@ -149,6 +139,10 @@ def _stage(rule: Rule) -> frozenset[str]:
     """The keys of the stage at which a rule can be judged; none of families."""
     keys = set(rule.keys)
     return next((stage for stage in (MEMBER_KEYS, KIND_KEYS) if keys & stage), frozenset())
+
+
+def _of_any_row(codes: Sequence[int], row: Any) -> Sequence[int]:
+    return codes
 
 
 _DEFAULTS = LayoutTable.uniform(Layout())
@@ -231,6 +225,15 @@ class _Growth:
         wanted = allowed(self.search, name)
         if wanted is not None:
             self._keep(np.isin(values, wanted), SEARCH_RULE)
+
+    def add_defaults(self) -> None:
+        """Cross with what `search:` lists of the keys that otherwise keep their defaults."""
+        for key in KEYS.values():
+            if key.choice is Choice.DEFAULT:
+                codes = [key.code(value) for value in listed(self.search, key.name) or ()]
+                if codes != [key.code(key.default)]:
+                    self.add(key.column, partial(_of_any_row, codes), (), restrict=False)
+                self.judge(key.column)
 
     def split_batch(self) -> None:
         """Cross with the ways to cut each batch that may be chosen into micro-batches."""

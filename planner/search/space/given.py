@@ -9,36 +9,14 @@ from typing import Any
 
 from planner.cost.context import CostContext
 from planner.cost.layers import model_layers_by_stage
-from planner.errors import IllegalLayoutError, InputError, nearest_of
-from planner.inputs.text import whole
-from planner.layouts.layout import (
-    CP_KINDS,
-    DISPATCHERS,
-    OFFLOADS,
-    OVERLAPS,
-    RECOMPUTE,
-    SCHEDULES,
-    V_SHAPED,
-    Layout,
-)
+from planner.errors import IllegalLayoutError, InputError
+from planner.layouts.keys import KEYS, V_SHAPED, layout_key
+from planner.layouts.layout import Layout
 from planner.layouts.stage_split import chunk_layers
 from planner.search.rules.context import a2a_sizes
 from planner.search.rules.legality import broken_rules, by_chunks
 from planner.search.rules.rules import can_overlap_exchanges
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
-
-INTEGERS = (
-    "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "vp", "mbs",
-    "num_microbatches", "zero_stage", "cp_a2a", "recompute_layers",
-)  # fmt: skip
-TEXTS: Mapping[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE,
-    "cp_kind": CP_KINDS,
-    "dispatcher": DISPATCHERS,
-    "offload": OFFLOADS,
-    "schedule": SCHEDULES,
-}
-KEYS = (*INTEGERS, *TEXTS, "sp", "stage_layers", "overlap")
 
 
 def parse_layout(text: str, path: str = "--layout") -> dict[str, str]:
@@ -84,7 +62,11 @@ def given_values(given: Mapping[str, Any], path: str = "--layout") -> dict[str, 
     Raises:
         InputError: an unknown key, or a value of the wrong kind.
     """
-    return {key: _value(key, value, path) for key, value in given.items() if value is not None}
+    return {
+        name: layout_key(name, path, value).parse(value, path)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def judged_layout(
@@ -124,25 +106,21 @@ def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
     shard = values.get("dp_shard", dp // replicate if replicate else dp)
     replicate = replicate if replicate is not None else max(dp // shard, 1)
     mbs = values.get("mbs", 1)
-    zero = values.get("zero_stage", 1 if 1 in software.zero_stages else max(software.zero_stages))
-    num_microbatches = max(ctx.training.global_batch_size // max(mbs * dp, 1), 1)
-    schedule = values.get("schedule", Layout().schedule)
-    layout = Layout(
-        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=replicate,
-        ep=values.get("ep", 1), etp=values.get("etp", 1), mbs=mbs,
-        vp=values.get("vp", 2 if schedule in V_SHAPED else 1), schedule=schedule,
-        num_microbatches=num_microbatches,
-        zero_stage=zero,
-        sp=values.get("sp", tp > 1 and software.sequence_parallel == "always"),
-        recompute=values.get("recompute", "none"),
-        recompute_layers=values.get("recompute_layers", 0),
-        cp_kind=values.get("cp_kind", software.cp_kinds[0]),
-        cp_a2a=values.get("cp_a2a", default_a2a(ctx, tp, cp, values.get("cp_kind"))),
-        overlap=values.get("overlap", "none"),
-        dispatcher=values.get("dispatcher", default_dispatcher(ctx, values)),
-        offload=values.get("offload", "none"),
-        stage_layers=values.get("stage_layers"),
-    )  # fmt: skip
+    defaults = {key.name: key.default for key in KEYS.values() if not key.derived} | {
+        "dp_shard": shard,
+        "dp_replicate": replicate,
+        "vp": 2 if values.get("schedule") in V_SHAPED else 1,
+        "num_microbatches": max(ctx.training.global_batch_size // max(mbs * dp, 1), 1),
+        "zero_stage": 1 if 1 in software.zero_stages else max(software.zero_stages),
+        "sp": tp > 1 and software.sequence_parallel == "always",
+        "cp_kind": software.cp_kinds[0],
+        "cp_a2a": default_a2a(ctx, tp, cp, values.get("cp_kind")),
+        "dispatcher": default_dispatcher(ctx, values),
+    }
+    # derived ones and those that the batch decides are checked against the layout, not taken
+    decided = ("dp", "edp", "dp_shard", "dp_replicate", "num_microbatches")
+    given = {name: value for name, value in values.items() if name not in decided}
+    layout = Layout(**defaults | given)
     if "overlap" not in values:
         layout = replace(layout, overlap=default_overlap(ctx, layout))
     return layout
@@ -211,52 +189,3 @@ def _disagreements(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLay
         for key, value in values.items()
         if getattr(layout, key, value) != value
     ]
-
-
-def _value(key: str, value: Any, path: str) -> Any:
-    if key not in KEYS:
-        raise InputError(
-            "no such layout key",
-            path=path,
-            key=key,
-            value=value,
-            allowed=", ".join(KEYS),
-            nearest=nearest_of(key, KEYS),
-        )
-    text = str(value).strip()
-    if key in INTEGERS:
-        least = 0 if key in ("zero_stage", "recompute_layers") else 1
-        number = whole(text)
-        if number is None or not least <= number <= 10**9:
-            raise _wrong(key, value, path, f"an integer >= {least}")
-        return number
-    if key in TEXTS:
-        if text not in TEXTS[key]:
-            raise _wrong(key, value, path, ", ".join(TEXTS[key]), nearest_of(text, TEXTS[key]))
-        return text
-    if key == "sp":
-        if text.lower() not in ("true", "false", "1", "0"):
-            raise _wrong(key, value, path, "true or false")
-        return text.lower() in ("true", "1")
-    if key == "stage_layers":
-        parts = value if isinstance(value, list | tuple) else text.replace(" ", "").split("+")
-        layers = [whole(str(part)) for part in parts]
-        if None in layers:
-            allowed = "layers per stage (or chunk) joined by +, such as 10+11+11+10"
-            raise _wrong(key, value, path, allowed)
-        return tuple(layers)
-    names = [] if text == "none" else text.split("+")
-    if not set(names) <= set(OVERLAPS):
-        raise _wrong(key, value, path, f"none, or some of {', '.join(OVERLAPS)} joined by +")
-    return "+".join(name for name in OVERLAPS if name in names) or "none"
-
-
-def _wrong(key: str, value: Any, path: str, allowed: str, nearest: str | None = None) -> InputError:
-    return InputError(
-        f"{value!s} is none of its values",
-        path=path,
-        key=key,
-        value=value,
-        allowed=allowed,
-        nearest=nearest,
-    )

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layouts.layout import (
-    CP_KINDS,
-    DISPATCHERS,
-    OFFLOADS,
-    RECOMPUTE,
-    SCHEDULES,
-    WITH_VIRTUAL_STAGES,
-    LayoutTable,
-)
+from planner.layouts.keys import CP_KINDS, KEYS, WITH_VIRTUAL_STAGES, Choice
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.problem.software import Software
 from planner.search.space.crossings import listed_overlaps
@@ -28,21 +21,6 @@ WITHOUT_EXPERTS = "expert parallelism needs a model with experts"
 SEARCH_PREFIX = "search."
 """What restrictions are called among rules: search.tp."""
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE,
-    "cp_kind": CP_KINDS,
-    "schedule": SCHEDULES,
-    "dispatcher": DISPATCHERS,
-    "offload": OFFLOADS,
-}
-"""Choices that tables hold as positions in these."""
-
-NOT_CHOICES = (
-    "memory", "tie_fraction", "orders", "robust", "precision", "num_accelerators", "objective",
-    "deadline", "step_deadline", "stages",
-)  # fmt: skip
-"""Keys of `search:` that restrict no choice of a layout."""
-
 
 def key_of(column: str) -> str:
     """The layout key of a table's column."""
@@ -51,17 +29,14 @@ def key_of(column: str) -> str:
 
 def allowed(search: Search, name: str) -> list[int] | None:
     """The restriction on a column as its integer codes, or None."""
-    values = getattr(search, key_of(name), None)
-    if values is None:
-        return None
-    if name == "recompute_index":
-        return [RECOMPUTE.index(v) for v in values]
-    return [int(v) for v in values]
+    key = KEYS.get(key_of(name))
+    values = None if key is None else getattr(search, key.name, None)
+    return None if key is None or values is None else [key.code(value) for value in values]
 
 
 def restricted(search: Search) -> tuple[str, ...]:
     """The keys of `search:` that restrict a choice."""
-    return tuple(name for name, value in search if name not in NOT_CHOICES and value is not None)
+    return tuple(k.name for k in KEYS.values() if k.restricted and getattr(search, k.name))
 
 
 def unsearched(software: Software, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +66,10 @@ def fixed(search: Search, software: Software, values: Mapping[str, Any]) -> Sear
 
 def listed(search: Search, key: str) -> tuple[Any, ...] | None:
     """The values `search:` lists of a layout key; None where it leaves all."""
-    return ("none",) if key == "offload" and search.offload is None else getattr(search, key, None)
+    values: tuple[Any, ...] | None = getattr(search, key, None)
+    if values is None and KEYS[key].choice is Choice.DEFAULT:
+        return (KEYS[key].default,)
+    return values
 
 
 def outside(search: Search, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -111,9 +89,6 @@ def restriction_masks(search: Search, table: LayoutTable) -> dict[str, NDArray[n
         if key == "overlap":
             found[SEARCH_PREFIX + key] = listed_overlaps(search, table)
             continue
-        wanted = getattr(search, key)
-        names = NAMES.get(key)
-        column = getattr(table, key if names is None else f"{key}_index")
-        codes = [int(value) if names is None else names.index(value) for value in wanted]
+        column, codes = getattr(table, KEYS[key].column), allowed(search, key) or []
         found[SEARCH_PREFIX + key] = np.isin(column, codes) | free.get(key, False)
     return found
