@@ -9,6 +9,7 @@ from planner.errors import (
     ExportError,
     IllegalLayoutError,
     InputError,
+    Place,
     PlannerError,
     UnitError,
     UnknownNameError,
@@ -91,7 +92,7 @@ def test_errors_survive_processes(error: PlannerError) -> None:
 
 def test_located_keeps_the_kind_and_the_inner_file() -> None:
     inner = UnknownNameError("no such file", path="model.yaml", nearest="models.yaml")
-    outer = inner.located("scenario.yaml", 3, 1, "model")
+    outer = inner.located(Place("scenario.yaml", 3, 1, "model"))
     assert type(outer) is UnknownNameError
     assert str(outer) == (
         "scenario.yaml:3:1: model: model.yaml: no such file; did you mean 'models.yaml'?"

@@ -14,7 +14,7 @@ from planner.clusters.hostlist import expand
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.frameworks.rank_map import hosts
-from planner.inputs.text import whole
+from planner.inputs.text import natural_number
 from planner.planning.export import launch_job
 from planner.planning.plan import Plan
 from planner.planning.solve import evaluate, plan
@@ -102,7 +102,7 @@ def _lost(inventory: Inventory, former: Plan, lose: Sequence[str]) -> list[str]:
     names = [node.name for node in inventory.nodes]
     taken: set[str] = set()
     for text in lose:
-        number = None if text in names else whole(text)
+        number = None if text in names else natural_number(text)
         if number is not None:
             taken.update(_last(former, names, number, text))
             continue

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.inputs.documents import MAX_BYTES
-from planner.inputs.text import file_text, whole
+from planner.inputs.text import MAX_DOCUMENT_BYTES, file_text, natural_number
 
 SCALE_UP = "nvlink"
 NETWORK_LEVELS = ("leaf", "spine", "core")
@@ -93,19 +92,19 @@ def level_name(height: int) -> str:
 
 def level_height(name: str) -> int | None:
     """The height whose `level_name` this is; None where it is none's."""
-    height = whole(name.removeprefix(_FURTHER))
+    height = natural_number(name.removeprefix(_FURTHER))
     if height is None:
         height = NETWORK_LEVELS.index(name) if name in NETWORK_LEVELS else 0
     return height if level_name(height) == name else None
 
 
 def cluster_text(path: str | Path) -> str:
-    """The text of a file of at most MAX_BYTES.
+    """The text of a file of at most MAX_DOCUMENT_BYTES.
 
     Raises:
         InputError: unreadable, too long, empty, or not text in UTF-8.
     """
-    text = file_text(path, ALLOWED, most_bytes=MAX_BYTES)
+    text = file_text(path, ALLOWED, max_bytes=MAX_DOCUMENT_BYTES)
     if not text.strip():
         raise InputError("the file is empty", path=str(path), allowed=ALLOWED)
     return text

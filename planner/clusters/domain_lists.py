@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 
 from planner.clusters.cluster_facts import SCALE_UP, Reading, Said, level_name, listed
 from planner.errors import InputError
-from planner.inputs.documents import Node, read_text
-from planner.inputs.files import from_tree
+from planner.inputs.documents import Node
+from planner.inputs.values import from_tree
+from planner.inputs.yaml_text import read_yaml
 from planner.problem.inventory import Inventory
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -153,7 +154,7 @@ def read_map(text: str, path: str) -> Reading:
     Raises:
         InputError: not YAML or JSON, or values that are no names.
     """
-    root = read_text(text, path)
+    root = read_yaml(text, path)
     if not isinstance(root.value, Mapping) or not root.value:
         raise InputError("is not a mapping", path=path, line=root.line, allowed=_MAP)
     said: list[Said] = []
@@ -179,7 +180,7 @@ def read_map(text: str, path: str) -> Reading:
 
 def read_inventory(text: str, path: str) -> Reading:
     """An inventory of ours, to be merged with other files: what it says stands."""
-    root = read_text(text, path)
+    root = read_yaml(text, path)
     found = from_tree(root, Inventory, {})
     said: list[Said] = []
     tree: Node | None = root.child("nodes")

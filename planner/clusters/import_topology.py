@@ -14,7 +14,7 @@ from planner.clusters.cluster_facts import SCALE_UP, Host, Said, level_name, lis
 from planner.clusters.readers import read_file
 from planner.clusters.write_topology import Level, topology_notes, topology_text
 from planner.errors import InputError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.inventory import Inventory, InventoryNode, NodeState
 from planner.problem.topology import Topology
 

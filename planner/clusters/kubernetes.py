@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 
 from planner.clusters.cluster_facts import SCALE_UP, Reading, Said, level_name
 from planner.errors import InputError
-from planner.inputs.documents import Node, read_text
-from planner.inputs.text import whole
+from planner.inputs.documents import Node
+from planner.inputs.text import natural_number
+from planner.inputs.yaml_text import read_yaml
 
 PREFIXES = ("network.topology.nvidia.com/", "network.topology.kubernetes.io/")
 CLIQUE = "nvidia.com/gpu.clique"
@@ -55,7 +56,7 @@ def documents(text: str, path: str) -> Iterator[Node]:
         if re.match(r"---(\s|$)", line):
             body = "\n".join(part)
             if any(t.strip() and not t.strip().startswith("#") for t in part):
-                yield read_text("\n" * before + body, path)
+                yield read_yaml("\n" * before + body, path)
             before, part = number + 1, [line[3:]] if line[3:].strip() else []
             before -= len(part)
         else:
@@ -92,7 +93,7 @@ def _said(name: str, node: Node, path: str, notes: list[str]) -> Iterator[Said]:
         yield Said(name, level, label.value, naming, path, label.line)
     for key in _ACCELERATORS:
         count = _at(node, "status", "capacity", key)
-        number = None if count is None else whole(str(count.value))
+        number = None if count is None else natural_number(str(count.value))
         if count is not None and number:
             yield Said(name, "accelerators", number, "kubernetes", path, count.line)
     cordoned = _at(node, "spec", "unschedulable")

@@ -17,7 +17,7 @@ from xml.parsers import expat
 from planner.clusters.cluster_facts import Adapter, Host, Reading, host_notes, listed
 from planner.clusters.joined import sizes
 from planner.errors import InputError
-from planner.inputs.text import whole
+from planner.inputs.text import natural_number
 
 MOST_DEPTH = 64
 MOST_ELEMENTS = 50_000
@@ -160,7 +160,7 @@ def _net(pci: _Element) -> _Element | None:
 
 def _number(element: _Element | None, key: str, path: str) -> int:
     text = element.given.get(key, "0") if element is not None else "0"
-    number = whole(text)
+    number = natural_number(text)
     if number is None:
         line = element.line if element is not None else None
         raise _error(f"{key}='{text[:40]}' is not a number", path, line)

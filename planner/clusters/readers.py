@@ -11,13 +11,13 @@ from planner.clusters import kubernetes as node_labels
 from planner.clusters import nvidia_smi as smi_topology
 from planner.clusters.cluster_facts import Reading, cluster_text
 from planner.errors import InputError, nearest_of
-from planner.inputs.documents import read_text
+from planner.inputs.yaml_text import read_yaml
 
 FORMATS: Mapping[str, Callable[[str, str], Reading]] = {
     "topo-m": smi_topology.read,
     "nccl-xml": nccl_topology.read,
-    "slurm-conf": slurm_topology.read_conf,
-    "slurm-yaml": slurm_topology.read_yaml,
+    "slurm-conf": slurm_topology.read_topology_conf,
+    "slurm-yaml": slurm_topology.read_topology_yaml,
     "ibnetdiscover": ibnetdiscover.read,
     "kubernetes": node_labels.read,
     "addresses": domain_lists.read_list,
@@ -68,7 +68,7 @@ def recognise(text: str, path: str) -> str:
     if len(found) == 1:
         return found[0]
     if not found and text.lstrip()[0] in "{[":
-        read_text(text, path)  # says where it is not JSON
+        read_yaml(text, path)  # says where it is not JSON
     reason = f"may be {' or '.join(found)}" if found else "is in no format that is known"
     raise InputError(
         reason, path=path, allowed=f"--format NAME, one of {', '.join(FORMATS)}"

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from planner.clusters.cluster_facts import SCALE_UP, Reading, Said, level_name, listed
 from planner.clusters.hostlist import expand
 from planner.errors import InputError, nearest_of
-from planner.inputs.documents import Node, read_text
+from planner.inputs.documents import Node
+from planner.inputs.yaml_text import read_yaml
 
 UNPLACED = "no-topology"
 _KEYS = {
@@ -36,7 +37,7 @@ class Switch:
     children: list[str] = field(default_factory=list)
 
 
-def read_conf(text: str, path: str) -> Reading:
+def read_topology_conf(text: str, path: str) -> Reading:
     """A topology.conf.
 
     Raises:
@@ -114,13 +115,13 @@ def _words(line: str, path: str, number: int) -> dict[str, str]:
 # --- topology.yaml --------------------------------------------------------------------------------
 
 
-def read_yaml(text: str, path: str) -> Reading:
+def read_topology_yaml(text: str, path: str) -> Reading:
     """A topology.yaml: a list of named topologies, each a tree, blocks, or flat.
 
     Raises:
-        InputError: as `read_conf`, or a part is of the wrong kind.
+        InputError: as `read_topology_conf`, or a part is of the wrong kind.
     """
-    root = read_text(text, path)
+    root = read_yaml(text, path)
     said: list[Said] = []
     switches: list[Switch] = []
     blocks: list[Switch] = []

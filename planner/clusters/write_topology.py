@@ -191,7 +191,7 @@ def _tier(pair: tuple[Tier, Any], name: str, width: int, path: Path) -> str:
     return f"  - {{name: {json.dumps(name)}, width: {width}, fabric: {fabric}{more}}}"
 
 
-def _reference(raw: object, kind: files.Kind, path: Path) -> str:
+def _reference(raw: object, kind: files.FileKind, path: Path) -> str:
     """A shipped name as it is, a path made absolute, a mapping written out."""
     if isinstance(raw, str) and raw not in files.names(kind):
         raw = str(files.resolve(kind, raw, path.parent).resolve())

@@ -18,7 +18,7 @@ from planner.cost.context import attention_backend
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.evidence import kernel_package as package
 from planner.evidence.metrics import TimeErrors
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
 
 LEAST_TOKENS = 1024  # of a sequence

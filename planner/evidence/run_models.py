@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.model import MLA, Model, MoE
 
 HYBRIDS = re.compile(r"nemotron[\s_-]*v?3[\s_-]*(nano|super|ultra)(?![a-z])")

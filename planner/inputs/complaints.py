@@ -1,5 +1,6 @@
 """What a validation error says: where it stands, what is wrong, what is allowed, what is near."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -118,7 +119,7 @@ def input_error(error: ValidationError, root: Node, model_cls: type[BaseModel]) 
         location += tuple(cause.key.split("."))
     problem = cause if isinstance(cause, InputError) else _problem(detail, model_cls)
     node, key = _place(root, tuple(part for part in location if part != "[key]"))
-    return problem.located(node.path, node.line, node.column, key)
+    return problem.located(dataclasses.replace(node.place, key=key))
 
 
 def _place(root: Node, location: _Location) -> tuple[Node, str | None]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Ge, Le
 from pydantic_core import core_schema
 
-from planner.errors import InputError, nearest_of
+from planner.errors import InputError, Place, nearest_of
 from planner.inputs.complaints import Described
 from planner.inputs.documents import show
 from planner.inputs.units import ALLOWED_UNITS, exact_quantity, parse_quantity
@@ -166,7 +166,7 @@ class Sourced(Quantity):
         try:
             number = super().read(value["value"], from_file)
         except InputError as error:
-            raise error.located(None, None, None, "value") from None
+            raise error.located(Place(key="value")) from None
         return Figure(number, source, status)
 
     def _check_keys(self, value: Mapping[str, object]) -> None:

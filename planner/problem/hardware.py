@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict, names, read, resolve
+from planner.inputs.files import names, read, resolve
 from planner.inputs.quantities import (
     Bytes,
     BytesPerSecond,
@@ -20,6 +20,7 @@ from planner.inputs.quantities import (
     Seconds,
 )
 from planner.inputs.units import format_quantity, parse_quantity
+from planner.inputs.values import Strict
 
 Precision = Literal["bf16", "fp16", "fp8", "fp4"]
 ELEMENT_BYTES: Mapping[Precision, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}

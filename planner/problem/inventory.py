@@ -14,8 +14,8 @@ from annotated_types import MinLen
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count
+from planner.inputs.values import Strict
 
 NodeState = Literal["usable", "reserved", "drained", "down", "unknown"]
 

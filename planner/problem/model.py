@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count, CountOrZero, Layers, Positive, divisors_in_words
+from planner.inputs.values import Strict
 from planner.problem.frozen import FROZEN
 from planner.problem.parts import MLA, OF_LAYERS, Biased, MoE
 from planner.problem.pattern import DENSE, SPARSE, Block, Blocks, Mamba, check_patterns, counted

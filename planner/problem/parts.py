@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count, CountOrZero
+from planner.inputs.values import Strict
 
 Biased = Literal["qkv", "attention_output", "mlp", "router", "head"]
 """Matrices that may have a bias: of queries, keys and values, of attention's output, of the

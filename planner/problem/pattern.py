@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count, divisors_in_words
+from planner.inputs.values import Strict
 
 Block = Literal["mamba", "attention", "mlp", "experts"]
 Blocks = tuple[Block, ...]

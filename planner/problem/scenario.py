@@ -11,8 +11,8 @@ from pydantic import Field, create_model, model_validator
 from pydantic_core import core_schema
 
 from planner.errors import InputError
-from planner.inputs.files import Reference, Strict, from_document, load
 from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
+from planner.inputs.values import Reference, Strict, from_document, load
 from planner.layouts.keys import KEYS, Form, LayoutKey
 from planner.problem.cluster import Cluster
 from planner.problem.frozen import FROZEN

@@ -6,8 +6,8 @@ from annotated_types import Le
 from pydantic import Field, field_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Bytes, CountOrZero, Fraction, NotNegative, Positive, Seconds
+from planner.inputs.values import Strict
 from planner.layouts.keys import (
     ContextParallelKind,
     Dispatcher,

@@ -9,11 +9,11 @@ from annotated_types import Ge, Le
 from pydantic import Field, SkipValidation, model_validator
 from pydantic_core import core_schema
 
-from planner.errors import InputError, nearest_of
+from planner.errors import InputError, Place, nearest_of
 from planner.inputs.complaints import Described
 from planner.inputs.documents import show
-from planner.inputs.files import Reference, Strict
 from planner.inputs.quantities import Quantity
+from planner.inputs.values import Reference, Strict
 from planner.problem.scenario import Scenario
 
 MAX_POINTS = 100_000
@@ -175,7 +175,7 @@ class Conditions(Described):
             try:
                 _check_keys(condition, COMPARISONS)
             except InputError as error:
-                raise error.located(None, None, None, f"{key}.{error.key}") from None
+                raise error.located(Place(key=f"{key}.{error.key}")) from None
             for name, other in condition.items():
                 if isinstance(other, bool) or not isinstance(other, int | float | str):
                     raise InputError(

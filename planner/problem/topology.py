@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Reference, Strict
 from planner.inputs.quantities import (
     Bytes,
     BytesPerSecond,
@@ -17,6 +16,7 @@ from planner.inputs.quantities import (
     Seconds,
     Sourced,
 )
+from planner.inputs.values import Reference, Strict
 from planner.problem.hardware import Accelerator
 
 RESERVED_TIER = "hbm"

@@ -6,8 +6,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count
+from planner.inputs.values import Strict
 from planner.problem.batch import Amount, Band
 from planner.problem.frozen import FROZEN
 from planner.problem.hardware import AttentionBackend, Precision

@@ -6,7 +6,7 @@ import pytest
 
 from planner.clusters.cluster_facts import Reading
 from planner.clusters.readers import FORMATS, read_file
-from planner.clusters.slurm_topology import read_conf, read_yaml
+from planner.clusters.slurm_topology import read_topology_conf, read_topology_yaml
 from planner.errors import InputError
 
 DATA = Path(__file__).parent.parent / "data" / "topology"
@@ -210,7 +210,7 @@ def test_topology_yaml_has_several_topologies() -> None:
 )
 def test_a_wrong_topology_conf_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_conf(text, "topology.conf")
+        read_topology_conf(text, "topology.conf")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_wrong_topology_conf_is_refused(text: str, message: str) -> None:
 )
 def test_a_wrong_topology_yaml_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_yaml(text, "topology.yaml")
+        read_topology_yaml(text, "topology.yaml")
 
 
 # --- ibnetdiscover --------------------------------------------------------------------------------

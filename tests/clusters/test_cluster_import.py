@@ -9,7 +9,7 @@ from planner import api
 from planner.cli import main
 from planner.clusters.import_topology import Imported, import_topology, inventory_yaml
 from planner.errors import InputError
-from planner.inputs.files import parse
+from planner.inputs.values import parse
 from planner.problem.inventory import Inventory
 from planner.problem.topology import Topology
 

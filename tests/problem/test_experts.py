@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, parse
+from planner.inputs.values import load, parse
 from planner.problem.model import MLA, Model, MoE
 
 H, LAYERS = 1024, 4  # of the toy: 16 heads of 64 on 4 key/value heads, gated MLP of 4096

@@ -3,7 +3,8 @@
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, names, parse
+from planner.inputs.files import names
+from planner.inputs.values import load, parse
 from planner.problem.model import Model, MoE
 
 

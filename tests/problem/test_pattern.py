@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, parse
+from planner.inputs.values import load, parse
 from planner.problem.model import Model
 from planner.problem.pattern import DENSE, LETTERS, SPARSE, counted
 from tests.expert_scenarios import experts, sparse_model

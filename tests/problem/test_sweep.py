@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.inputs.files import load, names, parse
+from planner.inputs.files import names
+from planner.inputs.values import load, parse
 from planner.problem.sweep import AxisValues, Pattern, SweepFile, keys_of
 
 BASE = "base: llama3-8b-h100x8\n"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import from_tree
 from planner.inputs.huggingface.convert import Converted, convert
 from planner.inputs.huggingface.families import BY_TYPE, FAMILIES
 from planner.inputs.huggingface.keys import APPROXIMATED, IGNORED, OTHERS, REASONS
-from planner.inputs.json_tree import read_json
+from planner.inputs.json_text import read_json
+from planner.inputs.values import from_tree
 from planner.problem.model import MLA, Model, MoE
 from tests.inputs.huggingface.configs import published
 
