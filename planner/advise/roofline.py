@@ -18,7 +18,8 @@ from planner.inputs.files import names, read, resolve
 from planner.inputs.values import load
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import chosen_scenario, plan
-from planner.problem.hardware import Accelerator, Precision
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 

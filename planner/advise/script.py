@@ -13,7 +13,8 @@ from planner.frameworks.rank_map import LARGEST_HOST
 from planner.frameworks.target import Target, target
 from planner.frameworks.understand import understand
 from planner.inputs.values import load
-from planner.problem.model import MLA, Model, MoE
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 

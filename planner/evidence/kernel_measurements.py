@@ -27,7 +27,8 @@ from planner.inputs.files import resolve
 from planner.inputs.text import natural_number
 from planner.inputs.units import parse_quantity
 from planner.inputs.values import load
-from planner.problem.hardware import Accelerator, Precision
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 
 Floats = NDArray[np.float64]
 

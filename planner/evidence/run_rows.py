@@ -18,7 +18,7 @@ from planner.inputs.quantities import Figure
 from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.hardware import Accelerator
-from planner.problem.recipes import TrainingPrecision
+from planner.problem.precision import TrainingPrecision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology

@@ -1,4 +1,5 @@
-"""The scenario: everything a plan is made from, and its document form."""
+"""The scenario: model, topology, count of accelerators, training job, software and restrictions
+together; everything a plan is made from, and its document."""
 
 import hashlib
 import json
@@ -15,14 +16,13 @@ from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
 from planner.inputs.values import Reference, Strict, from_document, load
 from planner.layouts.keys import KEYS, Form, LayoutKey
 from planner.problem.cluster import Cluster
-from planner.problem.frozen import FROZEN
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
-from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
-from planner.problem.recipes import RECIPES, TrainingPrecision
+from planner.problem.precision import RECIPES, TrainingPrecision
+from planner.problem.search_fields import FREE, Counts, Days, Objective, Overlaps
 from planner.problem.software import Software
 from planner.problem.topology import Topology
-from planner.problem.training import Training
+from planner.problem.training import FROZEN_PARAMETERS, Training
 
 DEFAULT_SOFTWARE = "megatron-core"
 
@@ -30,7 +30,7 @@ _Item = TypeVar("_Item")
 
 
 class _OneOrMore:
-    """A list of choices, or one choice for a list of itself; the JSON Schema says both."""
+    """A list of choices, or one choice, which stands for a list of itself."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         def listed(value: object) -> object:
@@ -39,8 +39,9 @@ class _OneOrMore:
         return core_schema.no_info_before_validator_function(listed, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        found: dict[str, Any] = handler(schema)
-        return {"anyOf": [*found["anyOf"], found["anyOf"][0]["items"]]}
+        optional_list: dict[str, Any] = handler(schema)
+        choices = optional_list["anyOf"]
+        return {"anyOf": [*choices, choices[0]["items"]]}
 
 
 Choices = Annotated[Annotated[tuple[_Item, ...], MinLen(1)] | None, _OneOrMore()]
@@ -102,11 +103,11 @@ class Search(_LayoutRestrictions):
 class Scenario(Strict):
     """A job on a cluster; references are inlined, so a scenario is complete by itself."""
 
-    not_planned = FROZEN
+    not_planned = FROZEN_PARAMETERS
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]
-    # The nodes there are; without it, every domain of the topology is there and whole.
+    # The nodes that there are; without it, every domain of the topology is there and complete.
     inventory: Annotated[Inventory, Reference("inventory")] | None = None
     num_accelerators: Accelerators
     training: Training
@@ -164,9 +165,9 @@ class Scenario(Strict):
     def _precision_exists(self) -> "Scenario":
         accelerator = self.topology.accelerator
         able = [name for name in accelerator.peak_flops if name in accelerator.gemm]
-        asked = [(self.training.precision, "training.precision")]
-        asked += [(name, "search.precision") for name in self.search.precision or ()]
-        for precision, key in asked:
+        used = [(self.training.precision, "training.precision")]
+        used += [(name, "search.precision") for name in self.search.precision or ()]
+        for precision, key in used:
             if RECIPES[precision].peak not in able:
                 raise InputError(
                     f"{precision} needs {RECIPES[precision].peak} matmuls, which accelerator "
@@ -202,7 +203,7 @@ class Scenario(Strict):
         return self
 
     @model_validator(mode="after")
-    def _deadline_is_told(self) -> "Scenario":
+    def _deadline_is_complete(self) -> "Scenario":
         search, given = self.search, [self.search.deadline, self.search.step_deadline]
         wanted = search.objective == "fewest_for_deadline"
         if wanted != any(given) or all(given):
@@ -224,7 +225,14 @@ class Scenario(Strict):
 
 
 def load_scenario(name_or_path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
-    """Return a scenario by name or path; `overrides` are dotted keys to YAML text."""
+    """Return a scenario by name or path.
+
+    Args:
+        overrides: dotted keys and the YAML text that replaces what stands there, as of `--set`.
+
+    Raises:
+        InputError: no such file, or something in it is wrong.
+    """
     return load(name_or_path, "scenario", Scenario, overrides)
 
 
@@ -234,7 +242,11 @@ def scenario_to_document(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_from_document(document: object, path: str = "scenario") -> Scenario:
-    """Return the scenario of such a mapping; `path` names its origin in errors."""
+    """Return the scenario of such a mapping; `path` names its origin in errors.
+
+    Raises:
+        InputError: something in it is wrong.
+    """
     return from_document(document, path, Scenario)
 
 

@@ -20,7 +20,7 @@ from planner.inputs.documents import Node
 from planner.inputs.files import read, resolve
 from planner.inputs.values import Changes, Reference, inlined, value_of
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
-from planner.problem.sweep import MAX_POINTS, Filter, Pattern, SweepFile, keys_of
+from planner.problem.sweep import MAX_POINTS, FileGlob, Filter, SweepFile, keys_of
 from planner.sweep.version import program_version
 
 MOST_PARTS = 1024
@@ -111,7 +111,7 @@ class _Step:
 
 def _steps(axis: str, node: Node, values: Any, folder: Path) -> list[_Step]:
     keys = keys_of(axis)
-    if isinstance(values, Pattern):
+    if isinstance(values, FileGlob):
         return [_Step((text,), (file,)) for text, file in _matching(keys[0], node, values, folder)]
     steps = []
     for position, value in enumerate(values):
@@ -150,7 +150,7 @@ def _placed(key: str, node: Node, folder: Path) -> Node:
     return replace(node, value=str(folder / text)) if beside else node
 
 
-def _matching(key: str, node: Node, pattern: Pattern, folder: Path) -> Iterator[tuple[str, Node]]:
+def _matching(key: str, node: Node, pattern: FileGlob, folder: Path) -> Iterator[tuple[str, Node]]:
     place: dict[str, Any] = {"path": node.path, "line": node.line, "column": node.column}
     if _reference(key) is None:
         fields = [name for name in _PARTS if _reference(name)]

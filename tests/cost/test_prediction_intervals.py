@@ -15,8 +15,8 @@ from planner.inputs.files import data_root, names
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load, parse
 from planner.layouts.layout import Layout, LayoutTable
+from planner.problem.blocks import MoE
 from planner.problem.hardware import Accelerator
-from planner.problem.model import MoE
 from planner.problem.software import Software
 from tests.scenarios import (
     accelerator,

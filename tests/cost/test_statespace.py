@@ -16,9 +16,9 @@ from planner.cost.statespace import (
     scan_widths,
 )
 from planner.inputs.values import load
+from planner.problem.blocks import Mamba
 from planner.problem.hardware import Accelerator
 from planner.problem.model import Model
-from planner.problem.pattern import Mamba
 from tests.hybrid_scenarios import mamba
 
 # ---------------------------------------------------------------- the algorithm itself

@@ -5,7 +5,8 @@ import pytest
 from planner.errors import InputError
 from planner.inputs.files import names
 from planner.inputs.values import load, parse
-from planner.problem.model import Model, MoE
+from planner.problem.blocks import MoE
+from planner.problem.model import Model
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from planner.inputs.files import FileKind, names
 from planner.inputs.values import load
+from planner.problem.blocks import LETTERS
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
-from planner.problem.pattern import LETTERS
 from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.sweep import SweepFile

@@ -13,7 +13,8 @@ from planner.inputs.huggingface.families import BY_TYPE, FAMILIES
 from planner.inputs.huggingface.keys import APPROXIMATED, IGNORED, OTHERS, REASONS
 from planner.inputs.json_text import read_json
 from planner.inputs.values import from_tree
-from planner.problem.model import MLA, Model, MoE
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from tests.inputs.huggingface.configs import published
 
 

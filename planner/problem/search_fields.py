@@ -1,26 +1,27 @@
-"""What a plan should be best at, and the choices beside the layout: counts, deadlines, overlaps."""
+"""Fields of a scenario's `search:` that take more than a list of values: the objective and its
+deadline, counts of accelerators, sets of overlaps."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic_core import core_schema
-
 from planner.errors import InputError
-from planner.inputs.complaints import Described
+from planner.inputs.complaints import Parsed
 from planner.inputs.documents import show
 from planner.inputs.quantities import MAX_ACCELERATORS, Quantity
 from planner.layouts.keys import KEYS, axes_text
 
 Objective = Literal["time", "accelerator_seconds", "fewest_for_deadline", "least_memory"]
-"""Least time of a step (per token, where the batch is a band); least accelerators times seconds;
-the fewest accelerators that keep a deadline; the lowest peak of memory."""
+"""What is minimised: the time of a step (per token, where the batch is a band); accelerators times
+seconds; the accelerators with which a deadline is met; the peak memory."""
 
 FREE = "free"
+"""Instead of a count: the planner chooses it, up to the scenario's own."""
+
 DAY_SECONDS = 86400.0
 
 
-class CountChoices(Described):
+class CountChoices(Parsed):
     """A count, a list of counts, or `free`."""
 
     @property
@@ -28,34 +29,26 @@ class CountChoices(Described):
         return f"an integer from 1 to {MAX_ACCELERATORS}, a list of such, or {FREE}"
 
     def read(self, value: object) -> tuple[int, ...] | str | None:
-        """The counts, each once, as given.
+        """Return the counts, each once, in the order given; `free` and None as they are.
 
         Raises:
             InputError: something else.
         """
         if value is None or value == FREE:
             return None if value is None else FREE
-        items = value if isinstance(value, tuple | list) else (value,)
-        for item in items:
-            if (
-                isinstance(item, bool)
-                or not isinstance(item, int)
-                or not (1 <= item <= MAX_ACCELERATORS)
-            ):
+        counts = value if isinstance(value, tuple | list) else (value,)
+        for count in counts:
+            is_integer = isinstance(count, int) and not isinstance(count, bool)
+            if not is_integer or not 1 <= count <= MAX_ACCELERATORS:
                 raise InputError(
-                    f"{show(item)} is no count of accelerators", value=item, allowed=self.allowed
+                    f"{show(count)} is no count of accelerators", value=count, allowed=self.allowed
                 )
-        if not items:
+        if not counts:
             raise InputError("the list is empty", value=value, allowed=self.allowed)
-        return tuple(dict.fromkeys(items))
+        return tuple(dict.fromkeys(counts))
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.read,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value: list(value) if isinstance(value, tuple) else value
-            ),
-        )
+    def write(self, value: Any) -> object:
+        return list(value) if isinstance(value, tuple) else value
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         count = {"type": "integer", "minimum": 1, "maximum": MAX_ACCELERATORS}
@@ -66,15 +59,15 @@ class CountChoices(Described):
 Counts = Annotated[Any, CountChoices()]
 
 
-class OverlapSet(Described):
-    """Axes joined by +, or none: tp+dp."""
+class OverlapSet(Parsed):
+    """Axes whose communication runs beside computation, joined by +: tp+dp; or none."""
 
     @property
     def allowed(self) -> str:
         return KEYS["overlap"].allowed
 
     def read(self, value: object) -> str:
-        """The set in its usual order.
+        """Return the set in its usual order.
 
         Raises:
             InputError: not such a set.
@@ -85,9 +78,6 @@ class OverlapSet(Described):
         except ValueError:
             pass
         raise InputError(f"{show(value)} is no overlap", value=value, allowed=self.allowed)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         return {"type": "string", "description": self.allowed}
