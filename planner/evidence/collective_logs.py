@@ -17,8 +17,8 @@ from annotated_types import Ge, Gt, Le, MinLen
 from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError
 
-from planner.clusters.nccl_tests import OPERATIONS, NcclLog, parse_log
 from planner.errors import InputError, Place
+from planner.evidence.nccl_tests import OPERATIONS, NcclLog, parse_log
 from planner.inputs.complaints import input_error
 from planner.inputs.documents import from_plain
 from planner.inputs.files import here_or_shipped
