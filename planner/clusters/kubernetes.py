@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.clusters.reading import SCALE_UP, Reading, Statement, level_name
 from planner.errors import Place
-from planner.inputs.documents import Node
+from planner.inputs.documents import Node, show
 from planner.inputs.text import natural_number
 from planner.inputs.yaml_text import read_yaml
 
@@ -104,7 +104,8 @@ def _domains(name: str, node: Node, notes: list[str]) -> Iterator[Statement]:
             continue
         if not isinstance(label.value, str):
             raise label.error(
-                "a label is not text", allowed="text, in quotes where it is made of digits"
+                f"the label {show(label.plain())} is not text",
+                allowed="text, in quotes where it is made of digits",
             )
         yield Statement(name, level, label.value, naming, label.place)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from planner.clusters.reading import SCALE_UP, Reading, Statement, in_words, level_name
 from planner.errors import Place
+from planner.inputs.documents import show
 from planner.inputs.values import from_tree
 from planner.inputs.yaml_text import read_yaml
 from planner.problem.inventory import Inventory
@@ -194,7 +195,8 @@ def read_map(text: str, path: str) -> Reading:
         for level, domain in domains.items():
             value = domain.value
             if isinstance(value, bool | float | tuple | Mapping) or value == "":
-                raise domain.error("is not the name of a switch or domain", allowed=_MAP)
+                shown = show(domain.plain())
+                raise domain.error(f"{shown} is not the name of a switch or domain", allowed=_MAP)
             if value is not None:
                 statements.append(Statement(node, level, str(value), "map", domain.place))
     notes = []

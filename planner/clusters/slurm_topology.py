@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from planner.clusters.reading import SCALE_UP, Reading, Statement, in_words, level_name
 from planner.clusters.slurm_hostlist import expand
 from planner.errors import Place, nearest_of
-from planner.inputs.documents import Node
+from planner.inputs.documents import Node, show
 from planner.inputs.yaml_text import read_yaml
 
 UNPLACED = "no-topology"
@@ -206,7 +206,9 @@ def _required(node: Node, key: str) -> Node:
 
 def _text(node: Node) -> str:
     if not isinstance(node.value, str) or not node.value:
-        raise node.error("is not text", allowed='text; a name of digits in quotes: "1101"')
+        raise node.error(
+            f"{show(node.plain())} is not text", allowed='text; a name of digits in quotes: "1101"'
+        )
     return node.value
 
 

@@ -124,12 +124,20 @@ def describe(annotation: Any) -> str:
 
 
 def _bounds(marks: Iterable[Any]) -> list[str]:
-    words = {Ge: (">=", "ge"), Gt: (">", "gt"), Le: ("<=", "le"), Lt: ("<", "lt")}
-    return [
-        f"{words[type(mark)][0]} {getattr(mark, words[type(mark)][1])}"
-        for mark in marks
-        if type(mark) in words
-    ]
+    """Return the bounds among the marks in words; of several upper ones, the lowest."""
+    lower = [f">= {mark.ge}" for mark in marks if isinstance(mark, Ge)]
+    lower += [f"> {mark.gt}" for mark in marks if isinstance(mark, Gt)]
+    upper: dict[Any, str] = {mark.le: "<=" for mark in marks if isinstance(mark, Le)}
+    upper |= {mark.lt: "<" for mark in marks if isinstance(mark, Lt)}
+    lowest = min(upper, default=None)
+    return lower if lowest is None else [*lower, f"{upper[lowest]} {number_text(lowest)}"]
+
+
+def number_text(number: Any) -> str:
+    """Return a number for messages; a million and higher powers of ten as 10^6, 10^9 ..."""
+    text = str(number)
+    zeros = len(text) - 1
+    return f"10^{zeros}" if zeros >= 6 and text == "1" + "0" * zeros else text
 
 
 # ---------------------------------------------------------------- errors with places
@@ -221,6 +229,18 @@ def _keys(parent: Any) -> list[str]:
     return [str(choice) for choice in get_args(_bare(get_args(bare)[0]))]
 
 
+_WRONG_TYPE = {
+    "bool_type": "is not true or false",
+    "dict_type": "is not a mapping",
+    "float_type": "is not a number",
+    "int_from_float": "is not an integer",
+    "int_type": "is not an integer",
+    "model_type": "is not a mapping",
+    "string_type": "is not text",
+    "tuple_type": "is not a list",
+}
+
+
 def _reason(error_type: str, value: object) -> str:
     """Return what is wrong with a value, by pydantic's name of the error."""
     shown = show(value)
@@ -234,4 +254,4 @@ def _reason(error_type: str, value: object) -> str:
         return f"{shown} is not known here"
     if isinstance(value, str):
         return f"{shown} is text"
-    return f"{shown} does not fit here"
+    return f"{shown} {_WRONG_TYPE.get(error_type, 'does not fit here')}"

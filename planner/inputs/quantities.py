@@ -88,7 +88,7 @@ class Quantity(Described):
             UnitError: a unit that is missing or does not fit.
         """
         if self.unit and isinstance(value, str):
-            number = parse_quantity(value, self.unit)
+            number = self.parse(value)
         elif isinstance(value, str | bool) or not isinstance(value, int | float):
             raise InputError(
                 f"{show(value)} is not a {'quantity' if self.unit else 'number'}",
@@ -99,6 +99,14 @@ class Quantity(Described):
             number = float(value)
         self.check(number, value)
         return number
+
+    def parse(self, text: str) -> float:
+        """Return the number of text with a unit, in SI; bounds are not checked.
+
+        Raises:
+            UnitError: no number, or a unit that is missing or does not fit.
+        """
+        return parse_quantity(text, self.unit)
 
     def check(self, number: float, written: object) -> None:
         """Check the bounds; `written` is how the number was given.

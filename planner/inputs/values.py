@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, Place
 from planner.inputs.complaints import Described, describe, inner, input_error, marks_of
 from planner.inputs.documents import Node, from_plain, show
 from planner.inputs.files import SUFFIXES, FileKind, is_file, is_path, names, read_kind, resolve
@@ -164,8 +164,14 @@ def _changes(overrides: Mapping[str, str]) -> Changes:
 
 
 def _change(key: str, text: str, option: str) -> Node:
-    # Lines and columns of an option's text would only confuse: they are left out.
-    return from_plain(read_yaml(text, option, key).plain(), option, key)
+    # Lines and columns in the text of an option would only confuse: they are left out.
+    try:
+        return from_plain(read_yaml(text, option, key).plain(), option, key)
+    except InputError as error:
+        place = Place(option, key=error.key or key)
+        raise place.error(
+            error.message, value=error.value, allowed=error.allowed, nearest=error.nearest
+        ) from None
 
 
 def inlined(node: Node, annotation: Any, base: Path, changes: Changes = _NO_CHANGES) -> Node:

@@ -62,8 +62,9 @@ def read_yaml(text: str, path: str, key: str = "") -> Node:
 
 
 def _syntax_error(problem: str, path: str, line: int | None, column: int | None) -> InputError:
+    in_words = one_paragraph(problem).replace("'<stream end>'", "the end")
     return Place(path, line, column).error(
-        f"not readable as YAML: {one_paragraph(problem)}",
+        f"not readable as YAML: {in_words}",
         allowed="one YAML 1.2 or JSON document, indented with blanks, not tabs",
     )
 
@@ -155,6 +156,10 @@ class _Builder:
         children: dict[str, Node] = {}
         for name_node, value_node in node.value:
             mark = name_node.start_mark
+            if str(name_node.tag) == f"{_TAG}merge":
+                raise self.place(mark, key).error(
+                    "the merge key << is not read", allowed="every key written out"
+                )
             if str(name_node.tag) != f"{_TAG}str":
                 shown = name_node.value if isinstance(name_node.value, str) else "a collection"
                 raise self.place(mark, key).error(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.errors import InputError
-from planner.inputs.complaints import Parsed, unknown_key
+from planner.inputs.complaints import Parsed, number_text, unknown_key
 from planner.inputs.documents import show
 from planner.inputs.quantities import MAX_COUNT
 
@@ -66,6 +66,10 @@ class BatchSize(Parsed):
         for key in value:
             if key not in known:
                 raise unknown_key(key, value[key], known)
+        for keys in (_BOUNDS, _MIDDLE):
+            missing = [key for key in keys if key not in value]
+            if len(missing) == 1 and len(value) == 1:
+                raise InputError("this key is missing", key=missing[0], allowed=self.allowed)
         raise InputError("is no band", value=value, allowed=self.allowed)
 
     def _band(self, least: int, most: int) -> int | Band:
@@ -97,7 +101,7 @@ class BatchSize(Parsed):
             sign = "negative" if number < 0 else "too small" if number < 1 else "too large"
             raise InputError(
                 f"{show(value)} is {sign}", key=key, value=value,
-                allowed=f"an integer from 1 to {MAX_COUNT}",
+                allowed=f"an integer from 1 to {number_text(MAX_COUNT)}",
             )  # fmt: skip
         return number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from planner.errors import InputError
+from planner.errors import InputError, UnitError, nearest_of
 from planner.inputs.complaints import Parsed
 from planner.inputs.documents import show
 from planner.inputs.quantities import MAX_ACCELERATORS, Quantity
@@ -41,7 +41,10 @@ class CountChoices(Parsed):
             is_integer = isinstance(count, int) and not isinstance(count, bool)
             if not is_integer or not 1 <= count <= MAX_ACCELERATORS:
                 raise InputError(
-                    f"{show(count)} is no count of accelerators", value=count, allowed=self.allowed
+                    f"{show(count)} is no count of accelerators",
+                    value=count,
+                    allowed=self.allowed,
+                    nearest=nearest_of(count, [FREE]) if isinstance(count, str) else None,
                 )
         if not counts:
             raise InputError("the list is empty", value=value, allowed=self.allowed)
@@ -90,15 +93,22 @@ class DayQuantity(Quantity):
     """Seconds written in days or in any unit of time: '30 days', '36 h'."""
 
     @property
-    def value_allowed(self) -> str:
-        return f"{super().value_allowed}, days"
+    def units(self) -> str:
+        return f"{super().units}, days"
 
-    def number(self, value: object) -> float:
-        if isinstance(value, str):
-            number, _, unit = value.strip().partition(" ")
-            if unit.strip() in ("day", "days"):
-                return super().number(f"{number} s") * DAY_SECONDS
-        return super().number(value)
+    def parse(self, text: str) -> float:
+        number, _, unit = text.strip().partition(" ")
+        in_days = unit.strip() in ("day", "days")
+        try:
+            return super().parse(f"{number} s") * DAY_SECONDS if in_days else super().parse(text)
+        except UnitError as error:
+            message = error.message.replace(f"'{number} s'", f"'{text}'")
+            raise UnitError(
+                message,
+                value=text,
+                allowed=f"a number with one of the units {self.units}",
+                nearest=error.nearest,
+            ) from None
 
 
 Days = Annotated[float, DayQuantity("s", above=0)]

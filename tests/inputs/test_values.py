@@ -109,7 +109,7 @@ def test_document_errors_have_no_line() -> None:
     with pytest.raises(InputError) as caught:
         from_document({"branch": {"leaves": [{"size": True}]}}, "plan.json", Tree)
     assert str(caught.value) == (
-        "plan.json: branch.leaves.0.size: true does not fit here; allowed: an integer"
+        "plan.json: branch.leaves.0.size: true is not an integer; allowed: an integer"
     )
 
 
