@@ -126,7 +126,7 @@ def merged_hardware(readings: Sequence[Reading]) -> NodeHardware | None:
                 raise other.place.error(
                     f"{noun} {here} here, and {first} in {unnamed[0].place.path}; neither file "
                     "says of which node",
-                    allowed="one kind of node, or lines that carry the node's name (pdsh)",
+                    allowed="nodes that are alike, or lines that carry the node's name (pdsh)",
                 )
     # The file that shows most: links first, then adapters.
     return max(unnamed, key=lambda h: (h.links is not None, len(h.adapters)), default=None)

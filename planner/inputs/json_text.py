@@ -91,12 +91,12 @@ def _is_sound(value: Any) -> bool:
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
         for item in level:
-            kind = type(item)
-            if kind is dict:
+            item_type = type(item)
+            if item_type is dict:
                 deeper.extend(item.values())
-            elif kind is list:
+            elif item_type is list:
                 deeper.extend(item)
-            elif (kind is float or kind is int) and not is_finite(item):
+            elif (item_type is float or item_type is int) and not is_finite(item):
                 return False
         if not deeper:
             return True
@@ -139,8 +139,8 @@ class _Reader:
 
     def unexpected(self, wanted: str, key: str) -> InputError:
         match = _WORD.match(self.text, self.at)
-        found = f"{match.group()[:40]} where {wanted} is expected" if match else "the text ends"
-        return self.error(f"not readable as JSON: {found}", key)
+        problem = f"{match.group()[:40]} where {wanted} is expected" if match else "the text ends"
+        return self.error(f"not readable as JSON: {problem}", key)
 
     # --- values -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Quantities at the door: text with a unit in, a float in SI out.
 
-The registry is our own and holds the listed units only, with bit, FLOP and USD as dimensions:
+The registry has the listed units only, with bit, FLOP and USD as dimensions:
 stock pint reads `Gb/s` as gilberts and `Gbps` as gigabaud. Numbers are multiplied as decimals
 and rounded once, so that `5 us` is 5e-06 exactly.
 """

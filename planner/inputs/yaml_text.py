@@ -1,6 +1,6 @@
 """YAML 1.2 text, of which JSON is a subset, read into a tree with places.
 
-Refused beside wrong syntax is what YAML lets through and nobody means: duplicate and non-text
+Besides wrong syntax, what YAML lets through and nobody means is refused: duplicate and non-text
 keys, merge keys, unknown tags, numbers that are not finite, anchors given twice, and aliases that
 write out to a document too large to be read.
 """

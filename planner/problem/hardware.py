@@ -23,7 +23,7 @@ from planner.inputs.values import Strict
 from planner.problem.precision import Precision
 
 AttentionBackend = Literal["flash", "flash-v1", "flash-v2", "flash-v3", "fused-softmax", "naive"]
-"""Which kernels compute attention; `flash` is the newest version that an accelerator type has."""
+"""Which kernels compute attention; `flash` is FlashAttention of the version usual on the type."""
 
 
 class GemmCoefficients(Strict):

@@ -24,7 +24,7 @@ from planner.problem.blocks import (
 from planner.problem.training import FROZEN_PARAMETERS
 
 LAYERS_PER_PREDICTION = 3
-"""A prediction layer with its head and loss takes about as long as three layers of its kind (so
+"""A prediction layer with its head and loss takes about as long as three layers like its own (so
 DeepSeek-V3's published pipeline layouts count it: E t×4 | t×4 … | t m L)."""
 
 

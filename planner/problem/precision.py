@@ -77,7 +77,7 @@ RECIPES: Mapping[TrainingPrecision, Recipe] = {
         "one a tensor",
         CAST_ONCE,
         "Transformer Engine, DelayedScaling and Float8CurrentScaling: Hopper's FP8 matmuls take "
-        "operands by rows alone, so a transposed copy is written",
+        "operands by rows only, so a transposed copy is written",
     ),
     "fp8-rowwise": Recipe(
         "fp8",

@@ -86,17 +86,17 @@ class Search(_LayoutRestrictions):
 
     # Splits of the layers over stages and virtual stages, where the software can be told.
     stages: Literal["any", "default"] = "default"
-    # Free means training.precision alone, num_accelerators alone.
+    # Free means only training.precision, and only num_accelerators.
     precision: Choices[TrainingPrecision] = None
     num_accelerators: Counts | None = None
     objective: Objective = "time"
-    # For fewest_for_deadline: of the whole run (training.total_tokens), or of a step.
+    # For fewest_for_deadline: of the run (training.total_tokens), or of a step.
     deadline: Days | None = None
     step_deadline: Annotated[float, Quantity("s", above=0)] | None = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"
-    # Choose by the upper ends of the error bars of step time and peak memory.
+    # Choose by the upper ends of the prediction intervals of step time and peak memory.
     robust: bool = False
 
 
@@ -119,33 +119,29 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _accelerators_exist(self) -> "Scenario":
-        most = self.topology.num_accelerators
-        if self.num_accelerators > most:
-            raise InputError(
-                f"{self.num_accelerators} accelerators are more than the {most} of topology "
-                f"{self.topology.name}",
-                key="num_accelerators",
-                value=self.num_accelerators,
-                allowed=f"an integer from 1 to {most}",
-                nearest=str(most),
-            )
+        self._check_count(self.topology.num_accelerators, f"of topology {self.topology.name}")
         return self
 
     @model_validator(mode="after")
     def _nodes_exist(self) -> "Scenario":
         if self.inventory is None:
             return self
-        most = Cluster.of(self.inventory, self.topology).largest
+        outermost = self.topology.tier_names[-1]
+        self._check_count(
+            Cluster.of(self.inventory, self.topology).largest,
+            f"usable ones that inventory {self.inventory.name} has in one {outermost} domain",
+        )
+        return self
+
+    def _check_count(self, most: int, whose: str) -> None:
         if self.num_accelerators > most:
             raise InputError(
-                f"{self.num_accelerators} accelerators are more than the {most} usable ones that "
-                f"inventory {self.inventory.name} has in one {self.topology.tier_names[-1]} domain",
+                f"{self.num_accelerators} accelerators are more than the {most} {whose}",
                 key="num_accelerators",
                 value=self.num_accelerators,
                 allowed=f"an integer from 1 to {most}",
                 nearest=str(most),
             )
-        return self
 
     @model_validator(mode="after")
     def _positions_exist(self) -> "Scenario":

@@ -63,7 +63,7 @@ Counts = Annotated[Any, CountChoices()]
 
 
 class OverlapSet(Parsed):
-    """Axes whose communication runs beside computation, joined by +: tp+dp; or none."""
+    """Axes whose communication overlaps with computation, joined by +: tp+dp; or none."""
 
     @property
     def allowed(self) -> str:

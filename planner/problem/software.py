@@ -46,8 +46,9 @@ class SoftwareCoefficients(Strict):
 class Software(Strict):
     """A software profile: what a framework allows, how it works, and the few numbers it costs.
 
-    `rules` are ids of rules that hold beside those that always do; rank orders in `orders` have the
-    innermost axis first; `frameworks` are spellings by which runs and users mean this profile.
+    `rules` are ids of rules that hold in addition to those of every framework; rank orders in
+    `orders` have the innermost axis first; `frameworks` are names by which runs and users mean
+    this profile.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Software(Strict):
     # Whether full recompute can be limited to the first layers of every chunk.
     recompute_counts: bool = False
     sequence_parallel: Literal["always", "never", "optional"]
-    # Axes whose communication runs beside computation unless a layout says otherwise.
+    # Axes whose communication overlaps with computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
     # How context-parallel ranks share attention; the first is the default.
     cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
@@ -73,7 +74,7 @@ class Software(Strict):
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Which other stage splits can be set: any; only other first and last stages; none.
     stage_splits: Literal["any", "ends", "even"] = "even"
-    # Whether the first and the last chunk may have no layer beside embedding, head and loss.
+    # Whether the first and the last chunk may have no layer, only embedding, or head and loss.
     empty_end_chunks: bool = False
     # Whether, without sequence parallelism, each tp rank sends only its share of a stage's output.
     scatters_boundaries: bool = False

@@ -20,7 +20,7 @@ from planner.inputs.values import Reference, Strict
 from planner.problem.hardware import Accelerator
 
 RESERVED_TIER = "hbm"
-"""The accelerator's own memory, in reports beside the tiers."""
+"""The accelerator's memory, which reports list together with the tiers."""
 
 
 class Fabric(Strict):
