@@ -99,6 +99,16 @@ def test_located_keeps_the_kind_and_the_inner_file() -> None:
     )
 
 
+def test_places_make_errors_and_name_their_line() -> None:
+    place = Place("a.yaml", 3, 7, "b.c")
+    error = place.error("is wrong", value=5, allowed="4", nearest="4")
+    assert vars(error) == vars(
+        InputError("is wrong", path="a.yaml", line=3, column=7, key="b.c", value=5, allowed="4",
+                   nearest="4")
+    )  # fmt: skip
+    assert [str(place), str(Place("a.yaml")), str(Place())] == ["a.yaml:3", "a.yaml", ""]
+
+
 def test_nearest_ignores_letter_case() -> None:
     assert nearest_of("DGX-H10", ["dgx-h100", "mi300x"]) == "dgx-h100"
     assert nearest_of("zebra", ["dgx-h100", "mi300x"]) is None

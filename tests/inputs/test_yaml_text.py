@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.inputs.documents import from_plain, show
+from planner.inputs.documents import from_plain
 from planner.inputs.yaml_text import read_yaml
 
 
@@ -64,15 +64,3 @@ def test_any_text_is_a_tree_or_an_input_error(text: str) -> None:
     except InputError as error:
         assert error.path == "x"
         assert "\n" not in str(error)
-
-
-def test_show_is_short() -> None:
-    values: tuple[object, ...] = (None, True, 2.0, (1,), {})
-    assert show("x" * 100) == "'" + "x" * 56 + "..."
-    assert [show(value) for value in values] == [
-        "null",
-        "true",
-        "2.0",
-        "a list",
-        "a mapping",
-    ]
