@@ -258,7 +258,7 @@ class Model(Strict):
         )
 
     def num_mlp_parameters(self, ffn: int, width: int | None = None) -> int:
-        """Parameters of one feed-forward block, without its norm.
+        """Return the parameters of one feed-forward block, without its norm.
 
         Args:
             ffn: elements between its two matmuls.
@@ -270,7 +270,7 @@ class Model(Strict):
         return width * up + ffn * width + biases
 
     def num_block_parameters(self, block: Block) -> int:
-        """Parameters of one block of a layer with its norms, without routed experts."""
+        """Return the parameters of one block of a layer and its norms, without routed experts."""
         if block == "attention":
             return self.num_attention_parameters
         if block == "mamba":
@@ -294,7 +294,7 @@ class Model(Strict):
         return parameters
 
     def num_parameters_of(self, blocks: Blocks) -> int:
-        """Parameters of one layer of these blocks, without routed experts."""
+        """Return the parameters of one layer of these blocks, without routed experts."""
         return sum(self.num_block_parameters(block) for block in blocks)
 
     @property
@@ -340,7 +340,7 @@ class Model(Strict):
         return place in self.biases or (self.linear_bias and place in LINEAR_BIASES)
 
     def num_norms(self, blocks: Blocks) -> int:
-        """Norms of a layer of these blocks, without those of queries and keys."""
+        """Return the norms of a layer of these blocks, without those of queries and keys."""
         return {"before": len(blocks), "around": 2 * len(blocks), "shared": 1}[self.block_norms]
 
     def _norms_of(self, block: Block) -> int:

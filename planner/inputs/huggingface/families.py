@@ -127,6 +127,8 @@ def windows(
         window: its default size in tokens.
         layers: whether layer i attends to it, where `layer_types` does not say.
         switch: the key that must be true for it.
+
+    The maker raises an InputError where `layer_types` contradicts the switch or has other types.
     """
 
     def make(config: Config) -> Mapping[str, Value]:
@@ -213,7 +215,11 @@ def experts(
 
 def every_nth_sparse(config: Config) -> Mapping[str, Value]:
     """Return which layers have experts: the last of every `decoder_sparse_step`, without
-    `mlp_only_layers`."""
+    `mlp_only_layers`.
+
+    Raises:
+        InputError: dense layers between those with experts.
+    """
     step = config.integer("decoder_sparse_step", default=1)
     listed = config.items("mlp_only_layers", int)
     period: dict[str, Value] = {"layer_period": step} if number_of(step) > 1 else {}
@@ -228,7 +234,11 @@ def every_nth_sparse(config: Config) -> Mapping[str, Value]:
 
 
 def first_dense(config: Config) -> Mapping[str, Value]:
-    """Return how many dense layers come first; all others have experts."""
+    """Return how many dense layers come first; all others have experts.
+
+    Raises:
+        InputError: dense layers between those with experts.
+    """
     step = config.integer("moe_layer_freq", default=1)
     if number_of(step) != 1:
         raise step.error(_DENSE_BETWEEN, allowed="1")
