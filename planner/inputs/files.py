@@ -55,7 +55,12 @@ def data_root() -> Path:
 
 def names(kind: FileKind) -> list[str]:
     """Return the names of the shipped files of a kind, sorted."""
-    return sorted(path.stem for path in (data_root() / FOLDERS[kind]).glob("*.yaml"))
+    return sorted(_shipped(kind))
+
+
+def _shipped(kind: FileKind) -> dict[str, Path]:
+    """Return the shipped files of a kind by name."""
+    return {path.stem: path for path in (data_root() / FOLDERS[kind]).glob("*.yaml")}
 
 
 def is_path(text: str) -> bool:
@@ -80,15 +85,16 @@ def resolve(kind: FileKind, name_or_path: str | Path, base: Path | None = None) 
         if file is None:
             raise _no_such_file(candidates[0])
         return file
-    known = names(kind)
-    if text not in known:
+    shipped = _shipped(kind)
+    if text not in shipped:
+        known = sorted(shipped)
         raise UnknownNameError(
             f"unknown {kind} '{text}'",
             value=text,
             allowed=f"the path of a YAML file, or one of the names {', '.join(known)}",
             nearest=nearest_of(text, known),
         )
-    return data_root() / FOLDERS[kind] / f"{text}.yaml"
+    return shipped[text]
 
 
 def here_or_shipped(path: str | Path) -> Path:
