@@ -61,8 +61,10 @@ from planner.frameworks.import_model import import_model
 from planner.frameworks.imported_model import ImportedModel
 from planner.frameworks.target import Target, target
 from planner.inputs import files
-from planner.inputs.files import Kind
-from planner.inputs.text import file_text, json_value
+from planner.inputs.files import FileKind
+from planner.inputs.json_text import json_value
+from planner.inputs.text import file_text
+from planner.inputs.values import Strict
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID
 from planner.layouts.rank_orders import order_degrees
 from planner.planning.agreement import require_agreement
@@ -81,7 +83,7 @@ from planner.search.space.given import given_layout
 from planner.sweep import Sweep, read_sweep, run_sweep
 
 PLAN_FILE = "what `planner plan --json` prints"
-SCHEMAS: Mapping[str, type[files.Strict]] = {
+SCHEMAS: Mapping[str, type[Strict]] = {
     "scenario": Scenario,
     "topology": Topology,
     "inventory": Inventory,
@@ -242,7 +244,7 @@ def diagnose(
     return diagnosing.diagnose(chosen_scenario(scenario, best), best, given, (warning,))
 
 
-def names(kind: Kind) -> list[str]:
+def names(kind: FileKind) -> list[str]:
     """Names of what is shipped: topologies, models, scenarios, software, accelerators, fabrics."""
     return files.names(kind)
 

@@ -1,41 +1,48 @@
-"""Everything the planner raises on purpose.
+"""Everything the planner raises on purpose, and the place in a file that an error is about.
 
-PlannerError                    exit code 2
-├── InputError                  a file, key, quantity or option of the user is wrong
-│   ├── UnknownNameError        no shipped topology, model ... of that name
-│   └── UnitError               a quantity without unit, or with a unit that does not fit
-├── IllegalLayoutError          a layout breaks a named rule of the software
-├── UnsupportedError            valid input whose cost is not modelled yet
-└── ExportError                 exit code 1: a target cannot express the plan
+Exception
+└── PlannerError                exit code 2, unless a subclass says otherwise
+    ├── InputError              a file, key, quantity or option of the user is wrong (a ValueError)
+    │   ├── UnknownNameError    no shipped topology, model ... has that name
+    │   └── UnitError           a quantity without a unit, or with a unit that does not fit
+    ├── IllegalLayoutError      a layout breaks a named rule of the software or of the model
+    ├── UnsupportedError        valid input whose cost is not modelled yet
+    └── ExportError             exit code 1: a target cannot express the plan
+
+UserWarning
+└── InputWarning                input that is read, except for one detail
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
-LONGEST = 400
-"""Characters of a message, key or path that are shown of what a user wrote."""
+MAX_SHOWN = 400
+"""Characters shown of a message, key or path that a user wrote; the middle is left out."""
 
 
 def one_paragraph(text: str) -> str:
-    """Return `text` on one line: every run of white space becomes one blank, and signs that a
-    terminal would obey are spelt out."""
+    """Return `text` on one line: every run of white space becomes one blank, and control
+    characters, which a terminal would obey, become visible escapes."""
     line = " ".join(text.split())
     return line if line.isprintable() else "".join(map(_visible, line))
 
 
-def _visible(sign: str) -> str:
-    return sign if sign.isprintable() else sign.encode("unicode_escape", "replace").decode()
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape", "replace").decode()
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """Return `text`, its middle left out where it is longer than so many characters."""
+def _shortened(text: str, longest: int = MAX_SHOWN) -> str:
+    """Return `text`, without its middle where it is longer than `longest` characters."""
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
 def nearest_of(word: str, choices: Iterable[str]) -> str | None:
-    """Return the choice most like `word` (letter case ignored), or None when none is near."""
+    """Return the choice most similar to `word`, ignoring letter case; None if none is similar."""
     by_folded = {choice.casefold(): choice for choice in choices}
     matches = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None
@@ -48,9 +55,16 @@ class PlannerError(Exception):
 
 
 class InputError(PlannerError, ValueError):
-    """Wrong input: where it stands, what it is, what is allowed, and the nearest valid choice.
+    """Wrong input: what is wrong, where it stands, what is allowed, and the nearest valid choice.
 
     It is a ValueError too, so that pydantic collects it when a validator raises it.
+
+    Attributes:
+        message: what is wrong.
+        path, line, column, key: the place, as in `Place`.
+        value: the wrong value.
+        allowed: what would be right, in words.
+        nearest: the valid choice that was probably meant; several are joined by ' or '.
     """
 
     def __init__(
@@ -77,38 +91,71 @@ class InputError(PlannerError, ValueError):
 
     def __str__(self) -> str:
         numbers = [str(number) for number in (self.line, self.column) if number is not None]
-        place = ":".join([shortened(self.path), *numbers]) if self.path else ""
-        parts = (place, shortened(self.key or ""), shortened(self.message))
-        text = ": ".join(part for part in parts if part)
+        place = ":".join([_shortened(self.path), *numbers]) if self.path else ""
+        clauses = (place, _shortened(self.key or ""), _shortened(self.message))
+        text = ": ".join(clause for clause in clauses if clause)
         if self.allowed:
-            text += f"; allowed: {shortened(self.allowed, 5 * LONGEST)}"
+            # Lists of names are long, and cutting one hides the name that is looked for.
+            text += f"; allowed: {_shortened(self.allowed, 5 * MAX_SHOWN)}"
         if self.nearest:
-            choices = " or ".join(f"'{shortened(c)}'" for c in self.nearest.split(" or "))
+            choices = " or ".join(f"'{_shortened(c)}'" for c in self.nearest.split(" or "))
             text += f"; did you mean {choices}?"
         return one_paragraph(text)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are copied by their positional arguments; these have named ones.
         return _rebuild, (type(self), self.message, self._fields())
 
     def _fields(self) -> dict[str, object]:
         names = ("path", "line", "column", "key", "value", "allowed", "nearest")
         return {name: getattr(self, name) for name in names}
 
-    def located(
-        self, path: str | None, line: int | None, column: int | None, key: str | None
-    ) -> Self:
-        """Return the same error at this place; the file it was about moves into the message."""
+    def located(self, place: "Place") -> Self:
+        """Return the same error at another place; a file it was about moves into the message."""
         message = f"{self.path}: {self.message}" if self.path else self.message
-        place = {"path": path, "line": line, "column": column, "key": key}
-        return type(self)(message, **(self._fields() | place))  # type: ignore[arg-type]
+        fields = self._fields() | {
+            "path": place.path,
+            "line": place.line,
+            "column": place.column,
+            "key": place.key,
+        }
+        return type(self)(message, **fields)  # type: ignore[arg-type]
 
 
-def _rebuild(kind: type[InputError], message: str, fields: dict[str, object]) -> InputError:
-    return kind(message, **fields)  # type: ignore[arg-type]
+def _rebuild(error_class: type[InputError], message: str, fields: dict[str, object]) -> InputError:
+    return error_class(message, **fields)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: file, line and column (from 1), dotted key; None where not known."""
+
+    path: str | None = None
+    line: int | None = None
+    column: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        """File and line, for messages about two places: 'topology.conf:7'."""
+        return f"{self.path}:{self.line}" if self.line else self.path or ""
+
+    def error(
+        self,
+        message: str,
+        *,
+        value: object = None,
+        allowed: str | None = None,
+        nearest: str | None = None,
+    ) -> InputError:
+        """Return the error that something is wrong here; arguments as of `InputError`."""
+        return InputError(
+            message, path=self.path, line=self.line, column=self.column, key=self.key,
+            value=value, allowed=allowed, nearest=nearest,
+        )  # fmt: skip
 
 
 class InputWarning(UserWarning):
-    """Input that is read but for a part, which the warning names."""
+    """Input that is read, except for one detail, which the warning names."""
 
 
 class UnknownNameError(InputError):
@@ -120,7 +167,15 @@ class UnitError(InputError):
 
 
 class IllegalLayoutError(PlannerError):
-    """A layout that a named rule of the software or of the model forbids."""
+    """A layout that a named rule of the software or of the model forbids.
+
+    Attributes:
+        rule: the rule's name.
+        source: where the rule is from.
+        value: the layout, or the choice in it that breaks the rule.
+        message: what is wrong.
+        nearest: legal layouts or choices that are close.
+    """
 
     def __init__(
         self, rule: str, source: str, value: object, message: str, nearest: tuple[str, ...] = ()
@@ -133,7 +188,7 @@ class IllegalLayoutError(PlannerError):
         self.nearest = nearest
 
     def __str__(self) -> str:
-        text = f"{shortened(str(self.value))}: {self.message} (rule {self.rule}, {self.source})"
+        text = f"{_shortened(str(self.value))}: {self.message} (rule {self.rule}, {self.source})"
         if self.nearest:
             text += f"; nearest legal: {', '.join(self.nearest)}"
         return one_paragraph(text)

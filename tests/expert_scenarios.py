@@ -6,9 +6,10 @@ from functools import cache
 from typing import Any
 
 from planner.cost.context import CostContext
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.layouts.layout import SCHEDULES
-from planner.problem.model import MLA, Model, MoE
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology

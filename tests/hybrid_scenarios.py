@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from planner.cost.context import CostContext
+from planner.problem.blocks import Mamba
 from planner.problem.model import Model
-from planner.problem.pattern import Mamba
 from tests.expert_scenarios import EVEN, experts, shipped_scenario, sparse_software
 from tests.scenarios import context, model, small_model, training
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory
 from planner.problem.topology import Tier, Topology

@@ -17,8 +17,8 @@ from typing import Any
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.inputs.files import load
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load
 from planner.layouts.layout import SCHEDULES, Layout
 from planner.planning.plan import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host

@@ -9,6 +9,7 @@ from planner.errors import (
     ExportError,
     IllegalLayoutError,
     InputError,
+    Place,
     PlannerError,
     UnitError,
     UnknownNameError,
@@ -91,11 +92,21 @@ def test_errors_survive_processes(error: PlannerError) -> None:
 
 def test_located_keeps_the_kind_and_the_inner_file() -> None:
     inner = UnknownNameError("no such file", path="model.yaml", nearest="models.yaml")
-    outer = inner.located("scenario.yaml", 3, 1, "model")
+    outer = inner.located(Place("scenario.yaml", 3, 1, "model"))
     assert type(outer) is UnknownNameError
     assert str(outer) == (
         "scenario.yaml:3:1: model: model.yaml: no such file; did you mean 'models.yaml'?"
     )
+
+
+def test_places_make_errors_and_name_their_line() -> None:
+    place = Place("a.yaml", 3, 7, "b.c")
+    error = place.error("is wrong", value=5, allowed="4", nearest="4")
+    assert vars(error) == vars(
+        InputError("is wrong", path="a.yaml", line=3, column=7, key="b.c", value=5, allowed="4",
+                   nearest="4")
+    )  # fmt: skip
+    assert [str(place), str(Place("a.yaml")), str(Place())] == ["a.yaml:3", "a.yaml", ""]
 
 
 def test_nearest_ignores_letter_case() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import ExportError, InputError, PlannerError
 from planner.frameworks.target import Target, target
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.planning.export import export_plan
 from planner.planning.plan import Plan

@@ -9,8 +9,9 @@ from planner.advise.roofs import Move, Operator
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
 from planner.planning.plan import Plan
-from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
-from planner.problem.pattern import Mamba
+from planner.problem.blocks import Mamba
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import ELEMENT_BYTES, Precision
 from planner.problem.scenario import Scenario
 
 ACTIVATION_BYTES = 2.0

@@ -14,10 +14,12 @@ from planner.cost.collectives import duration
 from planner.cost.context import TierArrays
 from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
-from planner.inputs.files import load, names, read, resolve
+from planner.inputs.files import names, read, resolve
+from planner.inputs.values import load
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import chosen_scenario, plan
-from planner.problem.hardware import Accelerator, Precision
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 

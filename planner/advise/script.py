@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.advise.checked import Contradiction
-from planner.errors import IllegalLayoutError, InputError
+from planner.errors import IllegalLayoutError, InputError, Place
 from planner.frameworks.launch import Launch, Note, Understood
 from planner.frameworks.rank_map import LARGEST_HOST
 from planner.frameworks.target import Target, target
 from planner.frameworks.understand import understand
-from planner.inputs.files import load
-from planner.problem.model import MLA, Model, MoE
+from planner.inputs.values import load
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 
@@ -102,7 +103,7 @@ def _counted(
     try:
         return scenario.replace(num_accelerators=total)
     except InputError as error:
-        raise error.located(launch.path, count.line, None, names) from None
+        raise error.located(Place(launch.path, count.line, key=names)) from None
 
 
 def host_size(scenario: Scenario) -> int | None:

@@ -10,11 +10,11 @@ from typing import Any
 
 from planner.advise.baseline import CHOSEN
 from planner.advise.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
-from planner.clusters.hostlist import expand
+from planner.clusters.slurm_hostlist import expand
 from planner.cost.context import CostContext
-from planner.errors import IllegalLayoutError, InputError, nearest_of
+from planner.errors import IllegalLayoutError, InputError, Place, nearest_of
 from planner.frameworks.rank_map import hosts
-from planner.inputs.text import whole
+from planner.inputs.text import natural_number
 from planner.planning.export import launch_job
 from planner.planning.plan import Plan
 from planner.planning.solve import evaluate, plan
@@ -102,11 +102,11 @@ def _lost(inventory: Inventory, former: Plan, lose: Sequence[str]) -> list[str]:
     names = [node.name for node in inventory.nodes]
     taken: set[str] = set()
     for text in lose:
-        number = None if text in names else whole(text)
+        number = None if text in names else natural_number(text)
         if number is not None:
             taken.update(_last(former, names, number, text))
             continue
-        for name in [text] if text in names else expand(text, "--lose", None, text):
+        for name in [text] if text in names else expand(text, Place("--lose", key=text)):
             found = [known for known in names if fnmatchcase(known, name)]
             if not found:
                 raise InputError(

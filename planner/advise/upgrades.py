@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.inputs.units import exact_quantity, format_quantity
 from planner.problem.cluster import Cluster
-from planner.problem.recipes import RECIPES, TrainingPrecision
+from planner.problem.precision import RECIPES, TrainingPrecision
 from planner.problem.scenario import Scenario
 
 MORE_HBM_BYTES = 8e9

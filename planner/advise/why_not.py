@@ -15,8 +15,9 @@ from typing import Any
 from planner.advise.why_not_answer import BrokenRule, WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.inputs import files
+from planner.inputs.files import names
 from planner.inputs.text import given_text
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.planning.assess import group_losses
 from planner.planning.choosing import is_open, options
@@ -290,5 +291,5 @@ def holds_for(rule: str) -> tuple[str, ...]:
     """The shipped software profiles under which a rule holds; none where it holds under all."""
     if rule not in {known.id for known in BY_SOFTWARE}:
         return ()
-    shipped = (files.load(name, "software", Software) for name in files.names("software"))
+    shipped = (load(name, "software", Software) for name in names("software"))
     return tuple(software.name for software in shipped if rule in software.rules)

@@ -13,10 +13,10 @@ from planner.cli import options
 from planner.cli.program import DONE, INTERRUPTED, NO_LAYOUT, Program, Subjects
 
 if TYPE_CHECKING:
-    from planner.inputs.files import Kind
+    from planner.inputs.files import FileKind
     from planner.planning.plan import Plan
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FileKind] = {
     "topologies": "topology",
     "inventories": "inventory",
     "models": "model",

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
-from planner.clusters import merge as merging
-from planner.clusters.cluster_facts import SCALE_UP, Host, Said, level_name, listed
-from planner.clusters.readers import read_file
-from planner.clusters.write_topology import Level, topology_notes, topology_text
+from planner.clusters.formats import read_file
+from planner.clusters.merge import (
+    ByNode,
+    Level,
+    MergedCluster,
+    merged_domains,
+    merged_facts,
+    merged_hardware,
+    without_overridden,
+)
+from planner.clusters.node_hardware import topology_notes
+from planner.clusters.reading import SCALE_UP, NodeHardware, Reading, in_words, level_name
+from planner.clusters.write_files import inventory_yaml, topology_yaml
 from planner.errors import InputError
-from planner.inputs.files import load
+from planner.inputs.files import resolve
+from planner.inputs.values import load
 from planner.problem.inventory import Inventory, InventoryNode, NodeState
 from planner.problem.topology import Topology
 
@@ -23,19 +32,24 @@ from planner.problem.topology import Topology
 class Imported:
     """What files of a cluster say together.
 
-    inventory: None where no node is named. topology: YAML text, None without `like`. asks: what
-    must be said before a job can be planned on it. formats: path → format.
+    Attributes:
+        inventory: None where no node is named.
+        topology: YAML text; None without a topology that the cluster is like.
+        hardware: the inside of the nodes, from files that do not say which node they show.
+        asks: what must be said before a job can be planned on the cluster.
+        notes: what was assumed or found odd, in words.
+        formats: path → format.
     """
 
     inventory: Inventory | None
     topology: str | None
-    host: Host | None
+    hardware: NodeHardware | None
     asks: tuple[str, ...]
     notes: tuple[str, ...]
     formats: Mapping[str, str]
 
     def to_document(self) -> dict[str, Any]:
-        """The import as JSON values."""
+        """Return the import as JSON values."""
         return {
             "formats": dict(self.formats),
             "inventory": self.inventory and self.inventory.model_dump(mode="json"),
@@ -54,222 +68,248 @@ def import_topology(
 ) -> Imported:
     """Read files of a cluster and merge them by node.
 
-    like: the topology, by name or path, whose accelerator and fabrics the cluster has.
-    accelerators: of each node that no file counts.
+    Args:
+        like: the topology, by name or path, whose accelerator and fabrics the cluster has.
+        accelerators: of each node that no file counts.
+        name: of the inventory and the topology.
+        format_: of all files; without it each file's content tells.
 
     Raises:
         InputError: a file is wrong or of no known format, or files contradict each other.
     """
-    shape = None if like is None else load(like, "topology", Topology)
-    notes: list[str] = []
+    topology = None if like is None else load(like, "topology", Topology)
     every = [read_file(path, format_) for path in files]
-    readings = merging.effective(every, notes)
+    notes: list[str] = []
+    readings = without_overridden(every, notes)
     notes += [note for reading in readings for note in reading.notes]
-    host = merging.one_host(readings)
-    names = _tier_names(shape)
-    facts = merging.facts(readings)
-    placed = merging.placed(readings, {tier: level for level, tier in names.items()}, notes)
-    nodes = list(dict.fromkeys(node for reading in readings for node in reading.nodes))
-    strange = {node for node, said in facts["state"].items() if said.value == "unknown"}
-    known = [node for node in nodes if node not in strange]
-    counts = _counts(known, facts["accelerators"], host, accelerators, notes)
-    scale_up = _scale_up(nodes, placed, counts, shape, notes)
-    levels = [Level(SCALE_UP, names[SCALE_UP], scale_up)] if scale_up or shape else []
-    levels += [
-        Level(level, names.get(level, level), {n: str(s.value) for n, s in found.items()})
-        for level, found in placed.items()
-        if level != SCALE_UP
-    ]
-    source = "; ".join(f"{Path(r.path).name} ({r.format})" for r in readings)
-    inventory = _inventory(nodes, levels, facts, counts, name, source)
-    notes += _unplaced(nodes, levels)
-    notes += topology_notes(shape, host)
+    cluster = _merged(readings, topology, accelerators, name, notes)
+    notes += _unplaced_notes(cluster)
+    notes += topology_notes(topology, cluster.hardware)
+    text = None
+    if topology is not None and like is not None:
+        text = topology_yaml(topology, resolve("topology", like), cluster, notes)
     return Imported(
-        inventory=inventory,
-        topology=None if shape is None or like is None
-        else topology_text(like, shape, levels, counts, host, name, source, notes),
-        host=host,
-        asks=tuple(_asks(known, levels, counts, shape)),
+        inventory=_inventory(cluster),
+        topology=text,
+        hardware=cluster.hardware,
+        asks=tuple(_asks(cluster, topology)),
         notes=tuple(dict.fromkeys(notes)),
         formats={reading.path: reading.format for reading in every},
-    )  # fmt: skip
+    )
 
 
-def _tier_names(shape: Topology | None) -> dict[str, str]:
-    """Level → the tier's name in the topology: the outermost scale-up tier, then the networks."""
-    if shape is None:
+def imported_files(imported: Imported, name: str) -> dict[str, str]:
+    """Return file name → text: the inventory as `name`, the topology beside it."""
+    path = Path(name)
+    files = {}
+    if imported.inventory is not None:
+        files[name] = inventory_yaml(imported.inventory)
+    if imported.topology is not None:
+        files[f"{path.stem}-topology{path.suffix or '.yaml'}"] = imported.topology
+    return files
+
+
+# ---------------------------------------------------------------- merging
+
+
+def _merged(
+    readings: Sequence[Reading],
+    topology: Topology | None,
+    accelerators: int | None,
+    name: str,
+    notes: list[str],
+) -> MergedCluster:
+    hardware = merged_hardware(readings)
+    tier_names = _tier_names(topology)
+    facts = merged_facts(readings)
+    level_of = {tier: level for level, tier in tier_names.items()}
+    placed = merged_domains(readings, level_of, notes)
+    nodes = tuple(dict.fromkeys(node for reading in readings for node in reading.nodes))
+    states = facts["state"]
+    known_nodes = _known(nodes, states)
+    counts = _accelerator_counts(known_nodes, facts["accelerators"], hardware, accelerators, notes)
+    scale_up = _scale_up_domains(nodes, placed.get(SCALE_UP, {}), counts, topology, notes)
+    levels = [Level(SCALE_UP, tier_names[SCALE_UP], scale_up)] if scale_up or topology else []
+    levels += [
+        Level(
+            level,
+            tier_names.get(level, level),
+            {node: str(statement.value) for node, statement in statements.items()},
+        )
+        for level, statements in placed.items()
+        if level != SCALE_UP
+    ]
+    return MergedCluster(
+        name=name,
+        source="; ".join(f"{Path(r.path).name} ({r.format})" for r in readings),
+        nodes=nodes,
+        levels=tuple(levels),
+        accelerators=counts,
+        states=states,
+        addresses=facts["address"],
+        hardware=hardware,
+    )
+
+
+def _known(nodes: Sequence[str], states: ByNode) -> list[str]:
+    """Return the nodes that are not in the state `unknown`."""
+    return [node for node in nodes if node not in states or states[node].value != "unknown"]
+
+
+def _tier_names(topology: Topology | None) -> dict[str, str]:
+    """Return level → tier of the topology: the outermost scale-up tier, then the networks."""
+    if topology is None:
         return {SCALE_UP: SCALE_UP}
-    scale_up = [tier.name for tier in shape.tiers if tier.fabric.kind == "scale-up"]
-    networks = [tier.name for tier in shape.tiers if tier.fabric.kind == "network"]
+    scale_up = [tier.name for tier in topology.tiers if tier.fabric.kind == "scale-up"]
+    networks = [tier.name for tier in topology.tiers if tier.fabric.kind == "network"]
     inner = {SCALE_UP: scale_up[-1] if scale_up else SCALE_UP}
-    return inner | {level_name(k): tier for k, tier in enumerate(networks)}
+    return inner | {level_name(height): tier for height, tier in enumerate(networks)}
 
 
-def _counts(
+def _scale_up_width(topology: Topology) -> int:
+    """Return the accelerators of a scale-up domain."""
+    return prod(tier.width for tier in topology.tiers if tier.fabric.kind == "scale-up")
+
+
+def _accelerator_counts(
     nodes: Sequence[str],
-    said: Mapping[str, Said],
-    host: Host | None,
+    statements: ByNode,
+    hardware: NodeHardware | None,
     given: int | None,
     notes: list[str],
 ) -> dict[str, int]:
-    """Accelerators of every node that is known to have some."""
-    found = {node: int(said[node].value) for node in nodes if node in said}
-    rest = [node for node in nodes if node not in found]
-    usual = host.accelerators if host is not None else given
-    if host is not None and given not in (None, host.accelerators):
-        raise InputError(
-            f"{given} accelerators a node are given, {host.path} shows {host.accelerators}",
-            path=host.path, line=host.line, key="--accelerators", value=given,
-            allowed=str(host.accelerators),
-        )  # fmt: skip
-    if host is not None:
-        for node, statement in said.items():
-            if statement.value != host.accelerators:
-                raise InputError(
-                    f"node {node} has {statement.value} accelerators here, {host.path} shows "
-                    f"{host.accelerators} without saying of which node",
-                    path=statement.path, line=statement.line, allowed="files that agree",
-                )  # fmt: skip
-        if rest:
+    """Return the accelerators of every node that is known to have some.
+
+    Raises:
+        InputError: the number given, the hardware shown and the statements do not agree.
+    """
+    counts = {node: int(statements[node].value) for node in nodes if node in statements}
+    uncounted = [node for node in nodes if node not in counts]
+    if hardware is not None:
+        _check_counts(statements, hardware, given)
+        if uncounted:
             notes.append(
-                f"{host.path} names no node: its {host.accelerators} accelerators are taken for "
-                f"each of {len(rest)} nodes"
+                f"{hardware.place.path} names no node: its {hardware.accelerators} accelerators "
+                f"are taken for each of {len(uncounted)} nodes"
             )
-    return found | (dict.fromkeys(rest, usual) if usual else {})
+    usual = hardware.accelerators if hardware is not None else given
+    return counts | (dict.fromkeys(uncounted, usual) if usual else {})
 
 
-def _scale_up(
+def _check_counts(statements: ByNode, hardware: NodeHardware, given: int | None) -> None:
+    path, shown = hardware.place.path, hardware.accelerators
+    if given not in (None, shown):
+        raise InputError(
+            f"{given} accelerators a node are given, {path} shows {shown}",
+            path=path, line=hardware.place.line, key="--accelerators", value=given,
+            allowed=str(shown),
+        )  # fmt: skip
+    for node, statement in statements.items():
+        if statement.value != shown:
+            raise InputError(
+                f"node {node} has {statement.value} accelerators here, {path} shows "
+                f"{shown} without saying of which node",
+                path=statement.place.path, line=statement.place.line,
+                allowed="files that agree",
+            )  # fmt: skip
+
+
+def _scale_up_domains(
     nodes: Sequence[str],
-    placed: Mapping[str, Mapping[str, Said]],
+    statements: ByNode,
     counts: Mapping[str, int],
-    shape: Topology | None,
+    topology: Topology | None,
     notes: list[str],
 ) -> dict[str, str]:
-    """Node → its scale-up domain: as said, or itself where it is as wide as a whole domain."""
-    said = placed.get(SCALE_UP, {})
-    found = {node: str(statement.value) for node, statement in said.items()}
-    if shape is None:
-        return found
-    width = prod(tier.width for tier in shape.tiers if tier.fabric.kind == "scale-up")
+    """Return node → scale-up domain: as stated, or itself where it is as wide as a domain.
+
+    Raises:
+        InputError: a domain is wider than the topology's.
+    """
+    domains = {node: str(statement.value) for node, statement in statements.items()}
+    if topology is None:
+        return domains
+    width = _scale_up_width(topology)
     totals: dict[str, int] = {}
-    for node, domain in found.items():
+    for node, domain in domains.items():
         totals[domain] = totals.get(domain, 0) + counts.get(node, 0)
         if totals[domain] > width:
+            place = statements[node].place
             raise InputError(
                 f"{domain} joins more than the {width} accelerators of a scale-up domain of "
-                f"{shape.name}",
-                path=said[node].path, line=said[node].line, value=domain,
+                f"{topology.name}",
+                path=place.path, line=place.line, value=domain,
                 allowed="--like a topology whose scale-up domains are as large; without the file "
                 "if its blocks are racks",
             )  # fmt: skip
-    own = [n for n in nodes if n not in found and counts.get(n) == width and not found]
+    if domains:
+        return domains
+    own = [node for node in nodes if counts.get(node) == width]
     if own:
         notes.append(
-            f"a node's {width} accelerators are a whole scale-up domain of {shape.name}: "
+            f"a node's {width} accelerators are a whole scale-up domain of {topology.name}: "
             "every node is one"
         )
-    return found | {node: node for node in own}
+    return {node: node for node in own}
 
 
-def _inventory(
-    nodes: Sequence[str],
-    levels: Sequence[Level],
-    facts: Mapping[str, Mapping[str, Said]],
-    counts: Mapping[str, int],
-    name: str,
-    source: str,
-) -> Inventory | None:
-    if not nodes:
+# ---------------------------------------------------------------- what comes of it
+
+
+def _inventory(cluster: MergedCluster) -> Inventory | None:
+    if not cluster.nodes:
         return None
+    states: dict[str, NodeState] = {state: state for state in get_args(NodeState)}
     return Inventory(
-        name=name,
-        source=source,
-        tiers=tuple(level.tier for level in levels) or (SCALE_UP,),
+        name=cluster.name,
+        source=cluster.source,
+        tiers=tuple(level.tier for level in cluster.levels) or (SCALE_UP,),
         nodes=tuple(
             InventoryNode(
                 name=node,
-                accelerators=counts.get(node),
-                domains={l_.tier: l_.domains[node] for l_ in levels if node in l_.domains},
-                state=_state(facts["state"].get(node)),
-                address=str(facts["address"][node].value) if node in facts["address"] else None,
+                accelerators=cluster.accelerators.get(node),
+                domains={
+                    level.tier: level.domains[node]
+                    for level in cluster.levels
+                    if node in level.domains
+                },
+                state=states[str(cluster.states[node].value)]
+                if node in cluster.states
+                else "usable",
+                address=str(cluster.addresses[node].value) if node in cluster.addresses else None,
             )
-            for node in nodes
+            for node in cluster.nodes
         ),
     )
 
 
-def _state(said: Said | None) -> NodeState:
-    states: dict[str, NodeState] = {state: state for state in get_args(NodeState)}
-    return "usable" if said is None else states[str(said.value)]
-
-
-def _unplaced(nodes: Sequence[str], levels: Sequence[Level]) -> list[str]:
-    found = []
-    for level in levels:
-        missing = [node for node in nodes if node not in level.domains]
+def _unplaced_notes(cluster: MergedCluster) -> list[str]:
+    notes = []
+    for level in cluster.levels:
+        missing = [node for node in cluster.nodes if node not in level.domains]
         if missing and level.domains:
-            found.append(f"{level.tier} domain unknown, not eligible: {listed(missing)}")
-    return found
+            notes.append(f"{level.tier} domain unknown, not eligible: {in_words(missing)}")
+    return notes
 
 
-def _asks(
-    nodes: Sequence[str],
-    levels: Sequence[Level],
-    counts: Mapping[str, int],
-    shape: Topology | None,
-) -> list[str]:
-    found = []
+def _asks(cluster: MergedCluster, topology: Topology | None) -> list[str]:
+    """Return what must be said before a job can be planned, each as a question with its answer."""
+    nodes, levels = _known(cluster.nodes, cluster.states), cluster.levels
+    asks = []
     if not nodes:
-        found.append("which nodes there are: no file names one (a Slurm topology, a map, labels)")
-    uncounted = [node for node in nodes if node not in counts]
+        asks.append("which nodes there are: no file names one (a Slurm topology, a map, labels)")
+    uncounted = [node for node in nodes if node not in cluster.accelerators]
     if uncounted:
-        found.append(
-            f"how many accelerators a node has ({listed(uncounted, 4)}): --accelerators N, or "
+        asks.append(
+            f"how many accelerators a node has ({in_words(uncounted, 4)}): --accelerators N, or "
             "`nvidia-smi topo -m` of a node"
         )
-    if shape is None:
-        found.append("which accelerator and fabrics these are: --like NAME, a topology")
+    if topology is None:
+        asks.append("which accelerator and fabrics these are: --like NAME, a topology")
     elif nodes and levels and not levels[0].domains and not uncounted:
-        width = prod(tier.width for tier in shape.tiers if tier.fabric.kind == "scale-up")
-        found.append(
-            f"which nodes share a {levels[0].tier} domain: {shape.name} has {width} accelerators "
-            f"in one, a node has {counts[nodes[0]]} (ClusterUUID, blocks, labels), or another "
-            "--like"
+        asks.append(
+            f"which nodes share a {levels[0].tier} domain: {topology.name} has "
+            f"{_scale_up_width(topology)} accelerators in one, a node has "
+            f"{cluster.accelerators[nodes[0]]} (ClusterUUID, blocks, labels), or another --like"
         )
-    return found
-
-
-def imported_files(found: Imported, name: str) -> dict[str, str]:
-    """File name → text: the inventory as `name`, the topology beside it."""
-    path = Path(name)
-    made = {} if found.inventory is None else {name: inventory_yaml(found.inventory)}
-    if found.topology is not None:
-        made[f"{path.stem}-topology{path.suffix or '.yaml'}"] = found.topology
-    return made
-
-
-def inventory_yaml(inventory: Inventory) -> str:
-    """The inventory as YAML, a line a node."""
-    quote = json.dumps
-    lines = [
-        f"name: {quote(inventory.name)}",
-        f"source: {quote(inventory.source, ensure_ascii=False)}",
-        f"tiers: [{', '.join(quote(tier) for tier in inventory.tiers)}]",
-        "nodes:",
-    ]
-    for node in inventory.nodes:
-        parts = [f"name: {quote(node.name)}"]
-        if node.accelerators is not None:
-            parts.append(f"accelerators: {node.accelerators}")
-        if node.domains:
-            inner = ", ".join(f"{quote(t)}: {quote(d)}" for t, d in node.domains.items())
-            parts.append(f"domains: {{{inner}}}")
-        if node.state != "usable":
-            parts.append(f"state: {node.state}")
-        if node.address is not None:
-            parts.append(f"address: {quote(node.address)}")
-        lines.append(f"  - {{{', '.join(parts)}}}")
-    return "\n".join(lines) + "\n"
-
-
-__all__ = ["Imported", "import_topology", "imported_files", "inventory_yaml"]
+    return asks

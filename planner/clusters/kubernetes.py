@@ -11,135 +11,155 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from planner.clusters.cluster_facts import SCALE_UP, Reading, Said, level_name
-from planner.errors import InputError
-from planner.inputs.documents import Node, read_text
-from planner.inputs.text import whole
+from planner.clusters.reading import SCALE_UP, Reading, Statement, level_name
+from planner.errors import Place
+from planner.inputs.documents import Node, show
+from planner.inputs.text import natural_number
+from planner.inputs.yaml_text import read_yaml
 
 PREFIXES = ("network.topology.nvidia.com/", "network.topology.kubernetes.io/")
 CLIQUE = "nvidia.com/gpu.clique"
-LEVELS = {"leaf": 0, "block": 0, "spine": 1, "core": 2, "datacenter": 2}
+HEIGHTS = {"leaf": 0, "block": 0, "spine": 1, "core": 2, "datacenter": 2}
+"""Labels of older releases → height of the switch, as of `level_name`."""
+
 _ALLOWED = "nodes of Kubernetes: kind Node, or a List of them"
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu")
+_NAMING = "kubernetes"
 
 
 def read(text: str, path: str) -> Reading:
-    """The nodes of one or more YAML or JSON documents.
+    """Return the nodes of one or more YAML or JSON documents.
 
     Raises:
-        InputError: not YAML, a document that is no node, a node without a name.
+        InputError: not YAML, a document that is no node, a node without a name, a label that is
+            not text.
     """
-    said: list[Said] = []
+    statements: list[Statement] = []
     names: list[str] = []
     notes: list[str] = []
     for node in _nodes(text, path):
-        metadata = node.child("metadata")
-        name = metadata.child("name") if metadata else None
+        name = node.descendant("metadata", "name")
         if name is None or not isinstance(name.value, str) or not name.value:
-            raise InputError("a node has no name", path=path, line=node.line, allowed=_ALLOWED)
+            raise node.place.error("a node has no name", allowed=_ALLOWED)
         names.append(name.value)
-        found = list(_said(name.value, node, path, notes))
-        said += found
-        if not any(s.key not in ("accelerators", "state", "address") for s in found):
+        domains = list(_domains(name.value, node, notes))
+        statements += [
+            *domains,
+            *_counts(name.value, node),
+            *_state(name.value, node),
+            *_address(name.value, node),
+        ]
+        if not domains:
             notes.append(f"{path}:{name.line}: node {name.value} carries no topology label")
     if not names:
-        raise InputError("no node is in it", path=path, allowed=_ALLOWED)
-    return Reading(path, "kubernetes", tuple(dict.fromkeys(names)), tuple(said), notes=tuple(notes))
+        raise Place(path).error("no node is in it", allowed=_ALLOWED)
+    return Reading(
+        path, "kubernetes", tuple(dict.fromkeys(names)), tuple(statements), notes=tuple(notes)
+    )
 
 
 def documents(text: str, path: str) -> Iterator[Node]:
-    """The documents of a YAML text, each with its own lines."""
-    part: list[str] = []
-    before = 0
+    """Yield the documents of a YAML text, each with the lines that it has in the text.
+
+    Raises:
+        InputError: not YAML.
+    """
+    lines: list[str] = []
+    first = 0  # how many lines of the text are before these
     for number, line in enumerate([*text.splitlines(), "---"]):
-        if re.match(r"---(\s|$)", line):
-            body = "\n".join(part)
-            if any(t.strip() and not t.strip().startswith("#") for t in part):
-                yield read_text("\n" * before + body, path)
-            before, part = number + 1, [line[3:]] if line[3:].strip() else []
-            before -= len(part)
-        else:
-            part.append(line)
+        if not re.match(r"---(\s|$)", line):
+            lines.append(line)
+            continue
+        if any(line.strip() and not line.strip().startswith("#") for line in lines):
+            yield read_yaml("\n" * first + "\n".join(lines), path)
+        # A document may begin behind its dashes.
+        lines = [line[3:]] if line[3:].strip() else []
+        first = number + 1 - len(lines)
 
 
 def _nodes(text: str, path: str) -> Iterator[Node]:
     for document in documents(text, path):
-        kind = document.child("kind")
-        items = document.child("items")
+        kind, items = document.child("kind"), document.child("items")
         if items is not None and isinstance(items.value, tuple):
             yield from items.value
         elif kind is not None and kind.value == "Node":
             yield document
         else:
-            raise InputError(
-                "is not a node", path=path, line=document.line,
-                value=kind.plain() if kind else None, allowed=_ALLOWED,
-            )  # fmt: skip
+            raise document.place.error(
+                "is not a node", value=kind.plain() if kind else None, allowed=_ALLOWED
+            )
 
 
-def _said(name: str, node: Node, path: str, notes: list[str]) -> Iterator[Said]:
-    labels = _at(node, "metadata", "labels")
+# ---------------------------------------------------------------- statements about one node
+
+
+def _domains(name: str, node: Node, notes: list[str]) -> Iterator[Statement]:
+    labels = node.descendant("metadata", "labels")
     values = labels.value if labels is not None and isinstance(labels.value, Mapping) else {}
     for key, label in values.items():
-        level, naming = _level(key, label, path, notes)
+        level, naming = _level_and_naming(key)
+        if level is None and key.startswith(PREFIXES):
+            notes.append(f"{label.path}:{label.line}: the label {key} is not known and not read")
         if level is None or label.value in (None, "", ".", "N/A"):
             continue
         if not isinstance(label.value, str):
-            raise InputError(
-                "a label is not text", path=path, line=label.line, key=key, value=label.plain(),
+            raise label.error(
+                f"the label {show(label.plain())} is not text",
                 allowed="text, in quotes where it is made of digits",
-            )  # fmt: skip
-        yield Said(name, level, label.value, naming, path, label.line)
-    for key in _ACCELERATORS:
-        count = _at(node, "status", "capacity", key)
-        number = None if count is None else whole(str(count.value))
-        if count is not None and number:
-            yield Said(name, "accelerators", number, "kubernetes", path, count.line)
-    cordoned = _at(node, "spec", "unschedulable")
-    ready = _ready(node)
-    if ready is not None and ready.value != "True":
-        yield Said(name, "state", "down", "kubernetes", path, ready.line)
-    elif cordoned is not None and cordoned.value is True:
-        yield Said(name, "state", "drained", "kubernetes", path, cordoned.line)
-    addresses = _at(node, "status", "addresses")
-    for address in addresses.value if addresses and isinstance(addresses.value, tuple) else ():
-        text = address.child("address")
-        if _plain(address.child("type")) == "InternalIP" and isinstance(_plain(text), str):
-            assert text is not None
-            yield Said(name, "address", str(text.value), "kubernetes", path, text.line)
-            break
+            )
+        yield Statement(name, level, label.value, naming, label.place)
 
 
-def _level(key: str, label: Node, path: str, notes: list[str]) -> tuple[str | None, str]:
+def _level_and_naming(key: str) -> tuple[str | None, str]:
+    """Return the level that a label is about, None of other labels; and whose names it uses."""
     if key == CLIQUE:
         return SCALE_UP, CLIQUE
-    prefix = next((p for p in PREFIXES if key.startswith(p)), None)
+    prefix = next((prefix for prefix in PREFIXES if key.startswith(prefix)), None)
     if prefix is None:
         return None, ""
-    what = key.removeprefix(prefix)
-    tier = re.fullmatch(r"tier-(\d{1,2})", what)
-    if what == "accelerator":
+    about = key.removeprefix(prefix)
+    tier = re.fullmatch(r"tier-(\d{1,2})", about)
+    if about == "accelerator":
         return SCALE_UP, "label accelerator"
-    if tier or what in LEVELS:
-        return level_name(int(tier[1]) if tier else LEVELS[what]), "labels of switches"
-    notes.append(f"{path}:{label.line}: the label {key} is not known and not read")
+    if tier or about in HEIGHTS:
+        return level_name(int(tier[1]) if tier else HEIGHTS[about]), "labels of switches"
     return None, ""
 
 
-def _at(node: Node, *keys: str) -> Node | None:
-    found: Node | None = node
-    for key in keys:
-        found = found.child(key) if found is not None else None
-    return found
+def _counts(name: str, node: Node) -> Iterator[Statement]:
+    for resource in _ACCELERATORS:
+        count = node.descendant("status", "capacity", resource)
+        number = None if count is None else natural_number(str(count.value))
+        if count is not None and number:
+            yield Statement(name, "accelerators", number, _NAMING, count.place)
 
 
-def _plain(node: Node | None) -> object:
-    return None if node is None else node.value
+def _state(name: str, node: Node) -> Iterator[Statement]:
+    ready = _ready(node)
+    cordoned = node.descendant("spec", "unschedulable")
+    if ready is not None and ready.value != "True":
+        yield Statement(name, "state", "down", _NAMING, ready.place)
+    elif cordoned is not None and cordoned.value is True:
+        yield Statement(name, "state", "drained", _NAMING, cordoned.place)
 
 
 def _ready(node: Node) -> Node | None:
-    conditions = _at(node, "status", "conditions")
-    for condition in conditions.value if conditions and isinstance(conditions.value, tuple) else ():
-        if _plain(condition.child("type")) == "Ready":
+    conditions = node.descendant("status", "conditions")
+    for condition in conditions.items if conditions else ():
+        if _value(condition, "type") == "Ready":
             return condition.child("status")
     return None
+
+
+def _address(name: str, node: Node) -> Iterator[Statement]:
+    addresses = node.descendant("status", "addresses")
+    for entry in addresses.items if addresses else ():
+        address = entry.child("address")
+        if _value(entry, "type") == "InternalIP" and address and isinstance(address.value, str):
+            yield Statement(name, "address", address.value, _NAMING, address.place)
+            return
+
+
+def _value(node: Node, key: str) -> object:
+    child = node.child(key)
+    return None if child is None else child.value

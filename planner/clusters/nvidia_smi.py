@@ -14,18 +14,24 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.clusters.cluster_facts import Adapter, Host, Reading, Said, host_notes
-from planner.clusters.joined import sizes
-from planner.errors import InputError
+from planner.clusters.node_hardware import adapter_notes
+from planner.clusters.reading import Adapter, NodeHardware, Reading, Statement, group_sizes
+from planner.errors import Place
 
 DISTANCES = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SOC": 4, "SYS": 4}
+"""How the driver writes the distances of `Adapter.distance`."""
+
 MOST_LINKS = 18  # of an accelerator, of any generation so far
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LABEL = re.compile(r"^([A-Za-z0-9][\w.-]*):\s")
 _DEVICE = re.compile(r"GPU\d+|NIC\d+|[a-z]\w*_\w+|ib\d+|eth\d+")
 _CELL = re.compile(r"X|NV\d{1,3}|SYS|SOC|NODE|PHB|PXB|PIX")
 _LEGEND = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
 _ALLOWED = "what `nvidia-smi topo -m` prints"
+
+_Lines = Sequence[tuple[int, str]]
+"""Lines with their numbers in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,61 +41,72 @@ class _Row:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The relations of devices to each other: rows and columns are the same devices."""
+
+    devices: tuple[str, ...]
+    rows: tuple[_Row, ...]
+
+
 def looks_like(text: str) -> bool:
-    """Whether the text holds such a table."""
-    return any(_columns(_labelled(line)[1]) for line in text.splitlines())
+    """Whether the text contains such a table."""
+    return any(_devices(_split_label(line)[1]) for line in text.splitlines())
 
 
 def read(text: str, path: str) -> Reading:
-    """The hosts of the text.
+    """Return the hardware of the nodes in the text.
 
     Raises:
         InputError: a row of another length than the head, rows that disagree with each other, a
             cell that is no relation, a table without accelerators.
     """
-    hosts = []
-    for node, lines in _by_node(text).items():
+    hardware = []
+    for node, lines in _lines_by_node(text).items():
         tables = list(_tables(lines, path))
         if not tables:
-            raise InputError("holds no table", path=path, line=lines[0][0], allowed=_ALLOWED)
+            raise Place(path, lines[0][0]).error("there is no table", allowed=_ALLOWED)
         if len(tables) > 1:
-            raise InputError(
-                "a second table of the same node", path=path, line=tables[1][1][0].line,
+            raise Place(path, tables[1].rows[0].line).error(
+                "a second table of the same node",
                 allowed="one table a node: lines of others carry their name, as pdsh writes it",
-            )  # fmt: skip
-        hosts.append(_host(node, *tables[0], lines, path))
-    said = [
-        Said(h.node, "accelerators", h.accelerators, "nvidia-smi", path, h.line)
-        for h in hosts
-        if h.node is not None
+            )
+        hardware.append(_hardware(node, tables[0], lines, path))
+    statements = [
+        Statement(each.node, "accelerators", each.accelerators, "nvidia-smi", each.place)
+        for each in hardware
+        if each.node is not None
     ]
-    notes = dict.fromkeys(note for host in hosts for note in host_notes(host))
-    names = tuple(host.node for host in hosts if host.node is not None)
-    return Reading(path, "topo-m", names, tuple(said), tuple(hosts), tuple(notes))
+    notes = dict.fromkeys(note for each in hardware for note in adapter_notes(each))
+    nodes = tuple(each.node for each in hardware if each.node is not None)
+    return Reading(path, "topo-m", nodes, tuple(statements), tuple(hardware), tuple(notes))
 
 
-def _by_node(text: str) -> dict[str | None, list[tuple[int, str]]]:
-    """Lines by the label before them; labels count only where a table's head carries one."""
-    lines = [(n, _COLOURS.sub("", raw)) for n, raw in enumerate(text.splitlines(), 1)]
-    heads = [line for _, line in lines if _columns(_labelled(line)[1])]
-    with_labels = any(_labelled(line)[0] for line in heads)
-    found: dict[str | None, list[tuple[int, str]]] = {}
+# ---------------------------------------------------------------- lines and tables
+
+
+def _lines_by_node(text: str) -> dict[str | None, list[tuple[int, str]]]:
+    """Return lines by the label before them; labels count only where a table's head has one."""
+    lines = [(number, _COLOURS.sub("", raw)) for number, raw in enumerate(text.splitlines(), 1)]
+    heads = [line for _, line in lines if _devices(_split_label(line)[1])]
+    with_labels = any(_split_label(line)[0] for line in heads)
+    by_node: dict[str | None, list[tuple[int, str]]] = {}
     for number, line in lines:
-        label, rest = _labelled(line) if with_labels else (None, line)
+        label, rest = _split_label(line) if with_labels else (None, line)
         if with_labels and label is None:
             continue
-        found.setdefault(label, []).append((number, rest))
-    return found
+        by_node.setdefault(label, []).append((number, rest))
+    return by_node
 
 
-def _labelled(line: str) -> tuple[str | None, str]:
+def _split_label(line: str) -> tuple[str | None, str]:
     line = _COLOURS.sub("", line)
     match = _LABEL.match(line)
     return (match[1], line[match.end() - 1 :]) if match else (None, line)
 
 
-def _columns(line: str) -> tuple[str, ...]:
-    """The devices of a head line, or nothing."""
+def _devices(line: str) -> tuple[str, ...]:
+    """Return the devices that a head line names; none of any other line."""
     if line.lstrip().startswith("#"):
         return ()
     words = line.split()
@@ -103,12 +120,10 @@ def _columns(line: str) -> tuple[str, ...]:
     return tuple(devices) if is_head and (rest or len(devices) > 1) else ()
 
 
-def _tables(
-    lines: Sequence[tuple[int, str]], path: str
-) -> Iterator[tuple[tuple[str, ...], list[_Row]]]:
+def _tables(lines: _Lines, path: str) -> Iterator[_Table]:
     position = 0
     while position < len(lines):
-        devices = _columns(lines[position][1])
+        devices = _devices(lines[position][1])
         position += 1
         if not devices:
             continue
@@ -117,57 +132,70 @@ def _tables(
             number, line = lines[position]
             words = line.split()
             position += 1
-            if not words:
-                continue
-            rows.append(_row(words, devices, devices[len(rows)], path, number))
+            if words:
+                rows.append(_row(words, devices, devices[len(rows)], Place(path, number)))
         if len(rows) < len(devices):
-            raise InputError(
-                f"the table ends after {len(rows)} of {len(devices)} rows", path=path,
-                line=lines[-1][0], allowed=_ALLOWED,
-            )  # fmt: skip
-        yield devices, rows
+            raise Place(path, lines[-1][0]).error(
+                f"the table ends after {len(rows)} of {len(devices)} rows", allowed=_ALLOWED
+            )
+        yield _Table(devices, tuple(rows))
 
 
-def _row(words: list[str], devices: Sequence[str], device: str, path: str, line: int) -> _Row:
+def _row(words: list[str], devices: Sequence[str], device: str, place: Place) -> _Row:
+    """Return the row of `device`, which is the next one expected."""
     cells = tuple(words[1 : len(devices) + 1])
-    wrong = next((cell for cell in cells if not _CELL.fullmatch(cell)), None)
-    if words[0] != device or len(cells) != len(devices) or wrong is not None:
-        reason = (
-            f"the row of {words[0]} stands where {device} is expected"
-            if words[0] != device
-            else f"'{wrong}' is no relation of two devices"
-            if wrong is not None
-            else f"{len(cells)} cells under {len(devices)} devices"
-        )
-        raise InputError(reason, path=path, line=line, key=device, allowed=_ALLOWED)
-    return _Row(device, cells, line)
+    wrong_cell = next((cell for cell in cells if not _CELL.fullmatch(cell)), None)
+    reason = None
+    if words[0] != device:
+        reason = f"the row of {words[0]} stands where {device} is expected"
+    elif wrong_cell is not None:
+        reason = f"'{wrong_cell}' is no relation of two devices"
+    elif len(cells) != len(devices):
+        reason = f"{len(cells)} cells under {len(devices)} devices"
+    if reason is not None:
+        raise Place(place.path, place.line, key=device).error(reason, allowed=_ALLOWED)
+    assert place.line is not None
+    return _Row(device, cells, place.line)
 
 
-def _host(
-    node: str | None,
-    devices: tuple[str, ...],
-    rows: list[_Row],
-    lines: Sequence[tuple[int, str]],
-    path: str,
-) -> Host:
-    for i, row in enumerate(rows):
-        for j, cell in enumerate(row.cells):
-            if (cell == "X") != (i == j) or rows[j].cells[i] != cell:
-                raise InputError(
-                    f"{row.device} to {devices[j]} is {cell}, the other way "
-                    f"{rows[j].cells[i]} (line {rows[j].line})",
-                    path=path, line=row.line, key=row.device, value=cell, allowed=_ALLOWED,
-                )  # fmt: skip
+# ---------------------------------------------------------------- one node
+
+
+def _hardware(node: str | None, table: _Table, lines: _Lines, path: str) -> NodeHardware:
+    _check_symmetry(table, path)
+    rows, devices = table.rows, table.devices
     gpus = [i for i, device in enumerate(devices) if device.startswith("GPU")]
     links = tuple(_all_links([_links(rows[i].cells[j]) for j in gpus]) for i in gpus)
-    legend = {m[1]: m[2] for _, line in lines if (m := _LEGEND.match(line))}
+    legend = {match[1]: match[2] for _, line in lines if (match := _LEGEND.match(line))}
     adapters = tuple(
         _adapter(legend.get(devices[i], devices[i]), [rows[i].cells[j] for j in gpus])
         for i in range(len(devices))
         if i not in gpus
     )
-    linked = {i: [i, *(j for j in gpus if _links(rows[i].cells[j]))] for i in gpus}
-    return Host(node, len(gpus), sizes(linked), links, adapters, (), path, rows[0].line)
+    neighbours = {i: [i, *(j for j in gpus if _links(rows[i].cells[j]))] for i in gpus}
+    return NodeHardware(
+        node,
+        accelerators=len(gpus),
+        linked=group_sizes(neighbours),
+        links=links,
+        adapters=adapters,
+        accelerator_types=(),
+        place=Place(path, rows[0].line),
+    )
+
+
+def _check_symmetry(table: _Table, path: str) -> None:
+    """Check that the diagonal is X, and that two devices say the same of each other."""
+    for i, row in enumerate(table.rows):
+        for j, cell in enumerate(row.cells):
+            other = table.rows[j]
+            if (cell == "X") != (i == j) or other.cells[i] != cell:
+                raise Place(path, row.line, key=row.device).error(
+                    f"{row.device} to {other.device} is {cell}, the other way {other.cells[i]} "
+                    f"(line {other.line})",
+                    value=cell,
+                    allowed=_ALLOWED,
+                )
 
 
 def _links(cell: str) -> int:
@@ -175,11 +203,16 @@ def _links(cell: str) -> int:
 
 
 def _all_links(cells: Sequence[int]) -> int:
-    """Links of an accelerator: through switches every pair shows all of them, else they add up."""
+    """Return the links of an accelerator from those to each other one.
+
+    Through switches every pair shows all of them; without, they add up.
+    """
     return sum(cells) if sum(cells) <= MOST_LINKS else max(cells)
 
 
 def _adapter(name: str, cells: Sequence[str]) -> Adapter:
+    """Return an adapter from its relations to the accelerators."""
     distances = [DISTANCES.get(cell, 4) for cell in cells]
-    least = min(distances)
-    return Adapter(name, None, tuple(i for i, d in enumerate(distances) if d == least), least)
+    shortest = min(distances)
+    nearest = tuple(i for i, distance in enumerate(distances) if distance == shortest)
+    return Adapter(name, None, nearest, shortest)

@@ -12,8 +12,7 @@ from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import key_value_sizes, shared_ffn
 from planner.cost.statespace import scan_kept, scan_widths
 from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
-from planner.problem.model import MoE
-from planner.problem.pattern import Blocks
+from planner.problem.blocks import Blocks, MoE
 
 KEPT_SHARES: Mapping[str, np.ndarray] = {
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe

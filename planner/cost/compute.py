@@ -18,7 +18,7 @@ from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import layer_matmuls
 from planner.cost.statespace import KERNELS, scan_bytes, scan_flops, scan_widths
 from planner.layouts.layout import Numeric
-from planner.problem.pattern import Blocks, Mamba
+from planner.problem.blocks import Blocks, Mamba
 
 RECOMPUTED_SHARES = np.array(
     # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe

@@ -18,14 +18,13 @@ from planner.errors import InputError
 from planner.layouts.layout import Numeric
 from planner.problem.cluster import Cluster
 from planner.problem.hardware import (
-    ELEMENT_BYTES,
     Accelerator,
     AttentionBackend,
     AttentionCoefficients,
     GemmCoefficients,
-    Precision,
 )
 from planner.problem.model import Model
+from planner.problem.precision import ELEMENT_BYTES, Precision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Tier, Topology

@@ -7,8 +7,8 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.cost.layers import key_value_sizes, shared_ffn
 from planner.layouts.layout import Numeric
-from planner.problem.pattern import Blocks
-from planner.problem.recipes import RECIPES
+from planner.problem.blocks import Blocks
+from planner.problem.precision import RECIPES
 
 
 def stream(ctx: CostContext, num_bytes: Numeric, num_kernels: float = 1.0) -> Numeric:

@@ -16,7 +16,7 @@ from planner.cost.context import CostContext
 from planner.cost.elementwise import cast_seconds, stream
 from planner.cost.layers import expert_matmuls
 from planner.layouts.layout import DISPATCHERS, LayoutLike, Numeric
-from planner.problem.model import MoE
+from planner.problem.blocks import MoE
 
 
 @dataclass(frozen=True, slots=True)

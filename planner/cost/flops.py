@@ -22,7 +22,7 @@ from planner.cost.layers import (
 from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import SCAN_FLOPS
 from planner.layouts.layout import LayoutLike, Numeric
-from planner.problem.pattern import Blocks
+from planner.problem.blocks import Blocks
 
 
 class ForwardFlops(NamedTuple):

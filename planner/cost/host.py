@@ -11,7 +11,7 @@ from planner.cost.experts import expert_kernels
 from planner.cost.layers import share_of
 from planner.cost.overlap import beyond
 from planner.layouts.layout import LayoutLike, Numeric
-from planner.problem.pattern import DENSE, Block, Blocks
+from planner.problem.blocks import DENSE, Block, Blocks
 
 KERNELS: Mapping[Block, tuple[float, float]] = {
     "attention": (8.0, 14.0),

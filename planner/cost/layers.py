@@ -16,8 +16,8 @@ from planner.cost.folds import Held, held, layers_by_rank, rank_stages
 from planner.cost.pipeline import every_stage, first_layer, leading_layers
 from planner.layouts.layout import Layout, LayoutLike, Numeric
 from planner.layouts.stage_split import Reserved
+from planner.problem.blocks import LETTERS, Block, Blocks
 from planner.problem.model import Model
-from planner.problem.pattern import LETTERS, Block, Blocks
 
 
 @dataclass(frozen=True, slots=True)

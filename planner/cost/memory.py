@@ -29,7 +29,7 @@ from planner.cost.recompute import counts_any, kept_whole
 from planner.cost.traffic import Parameters
 from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
 from planner.layouts.layout import LayoutLike, Numeric
-from planner.problem.pattern import Blocks
+from planner.problem.blocks import Blocks
 
 OPTIMIZER_BYTES = 12.0
 """FP32 master weight and Adam's two moments, per parameter."""

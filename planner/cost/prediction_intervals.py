@@ -18,8 +18,9 @@ from pydantic import model_validator
 from planner.cost.context import CostContext
 from planner.cost.memory import StageMemory
 from planner.errors import InputError
-from planner.inputs.files import Strict, data_root, parse
+from planner.inputs.files import data_root
 from planner.inputs.quantities import CountOrZero, Efficiency, Figure, Sourced
+from planner.inputs.values import Strict, parse
 from planner.layouts.layout import LayoutLike, Numeric
 from planner.problem.hardware import Accelerator
 from planner.problem.software import Software

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.layouts.layout import Numeric
-from planner.problem.pattern import Mamba
+from planner.problem.blocks import Mamba
 
 SCAN_FLOPS = 7.0
 """Model FLOPs of the recurrence per token, inner element and state element, as Megatron-LM and NeMo

@@ -21,8 +21,7 @@ from planner.cost.prices import Price, price
 from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import EXCHANGES, exchanged_elements
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, LayoutLike
-from planner.problem.model import MoE
-from planner.problem.pattern import Mamba
+from planner.problem.blocks import Mamba, MoE
 
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""

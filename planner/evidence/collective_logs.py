@@ -17,12 +17,14 @@ from annotated_types import Ge, Gt, Le, MinLen
 from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError
 
-from planner.clusters.nccl_tests import OPERATIONS, NcclLog, parse_log
-from planner.errors import InputError
+from planner.errors import InputError, Place
+from planner.evidence.nccl_tests import OPERATIONS, NcclLog, parse_log
 from planner.inputs.complaints import input_error
 from planner.inputs.documents import from_plain
-from planner.inputs.files import Strict, here_or_shipped
-from planner.inputs.text import file_text, json_value
+from planner.inputs.files import here_or_shipped
+from planner.inputs.json_text import json_value
+from planner.inputs.text import file_text
+from planner.inputs.values import Strict
 
 PUBLISHED = "scenarios/published/nccl_measurements.jsonl"
 
@@ -155,4 +157,4 @@ def _row(line: str, path: str, number: int) -> _Row:
         return _Row.model_validate_json(json.dumps(document))
     except ValidationError as error:
         problem = input_error(error, from_plain(document), _Row)
-        raise problem.located(path, number, None, problem.key) from None
+        raise problem.located(Place(path, number, key=problem.key)) from None

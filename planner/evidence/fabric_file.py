@@ -3,9 +3,9 @@
 import json
 import re
 
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Figure
 from planner.inputs.units import format_quantity, parse_quantity
+from planner.inputs.values import Strict
 from planner.problem.topology import Fabric
 
 DIGITS = 6

@@ -15,7 +15,7 @@ from math import ceil, gcd
 
 from planner.errors import InputError
 from planner.evidence.collective_logs import Sweep
-from planner.inputs import files
+from planner.inputs.values import load
 from planner.problem.topology import Fabric, Tier, Topology
 
 SCALE_UP: Mapping[str, tuple[str, int]] = {
@@ -184,4 +184,4 @@ def _on(topology: Topology, sweep: Sweep, num_ranks: int) -> Placed:
 
 @cache
 def _fabric(name: str) -> Fabric:
-    return files.load(name, "fabric", Fabric)
+    return load(name, "fabric", Fabric)

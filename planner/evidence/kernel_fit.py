@@ -31,7 +31,8 @@ from planner.evidence.validate_kernels import (
     predicted,
 )
 from planner.inputs.quantities import Figure
-from planner.problem.hardware import Accelerator, GemmCoefficients, Precision
+from planner.problem.hardware import Accelerator, GemmCoefficients
+from planner.problem.precision import Precision
 
 TILES_M, TILES_N = (64.0, 128.0), (64.0, 128.0, 192.0, 256.0)
 """Rows and columns of tiles to try. Libraries have kernels of 128 rows and fewer, so the rows of an

@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError, nearest_of
+from planner.errors import InputError, Place, nearest_of
 from planner.evidence import kernel_package as package
 from planner.evidence.parts import accelerator_named
 from planner.inputs.csv_rows import read_rows
-from planner.inputs.files import load, resolve
-from planner.inputs.text import whole
+from planner.inputs.files import resolve
+from planner.inputs.text import natural_number
 from planner.inputs.units import parse_quantity
-from planner.problem.hardware import Accelerator, Precision
+from planner.inputs.values import load
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 
 Floats = NDArray[np.float64]
 
@@ -197,7 +199,7 @@ def _accelerator(name: str, where: Mapping[str, Any]) -> tuple[Accelerator, Path
     try:
         return _loaded(name if shipped is None else shipped.name)
     except InputError as error:
-        raise error.located(where["path"], where["line"], None, "accelerator") from None
+        raise error.located(Place(where["path"], where["line"], key="accelerator")) from None
 
 
 def _dtype(text: str, part: Accelerator, where: Mapping[str, Any]) -> str:
@@ -216,7 +218,7 @@ def _dtype(text: str, part: Accelerator, where: Mapping[str, Any]) -> str:
 
 
 def _size(text: str, key: str, where: Mapping[str, Any]) -> float:
-    if not 1 <= (whole(text) or 0) < MOST:
+    if not 1 <= (natural_number(text) or 0) < MOST:
         raise InputError(
             f"'{text}' is not a size", **where, key=key, value=text,
             allowed=f"whole numbers from 1 to {MOST - 1:,}",
@@ -237,7 +239,7 @@ def _time(text: str, where: Mapping[str, Any]) -> float:
     try:
         seconds = parse_quantity(text, "s")
     except InputError as error:
-        raise error.located(where["path"], where["line"], None, "latency") from None
+        raise error.located(Place(where["path"], where["line"], key="latency")) from None
     if seconds <= 0:
         raise InputError(
             f"'{text}' is not above zero", **where, key="latency", value=text,

@@ -27,7 +27,7 @@ from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_r
 from planner.evidence.validate_collectives import CollectivesValidation
 from planner.evidence.validate_kernels import KernelsValidation
 from planner.evidence.validate_runs import Half, Models
-from planner.inputs import files
+from planner.inputs.values import load
 from planner.problem.topology import Topology
 
 
@@ -167,4 +167,4 @@ def _runs(paths: Iterable[str | Path]) -> list[PublishedRun]:
 def _topology(given: Topology | str | Path | None) -> Topology | None:
     if given is None or isinstance(given, Topology):
         return given
-    return files.load(given, "topology", Topology)
+    return load(given, "topology", Topology)

@@ -18,8 +18,9 @@ from planner.cost.context import attention_backend
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.evidence import kernel_package as package
 from planner.evidence.metrics import TimeErrors
-from planner.inputs.files import load
-from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
+from planner.inputs.values import load
+from planner.problem.hardware import Accelerator
+from planner.problem.precision import ELEMENT_BYTES, Precision
 
 LEAST_TOKENS = 1024  # of a sequence
 LEAST_FLOPS = 5e10  # of attention, forward: 8 heads of 128 over 5,000 tokens

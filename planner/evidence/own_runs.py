@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from planner.cost import step
 from planner.cost.context import CostContext
-from planner.errors import IllegalLayoutError, InputError, PlannerError
+from planner.errors import IllegalLayoutError, InputError, Place, PlannerError
 from planner.evidence.fits.software import LEAST_ROWS as LEAST_PUBLISHED
 from planner.evidence.own_runs_fit import OwnCalibration, OwnRun, calibrate_own
 from planner.evidence.published_runs import UnscorableError, runs_of
@@ -33,8 +33,10 @@ from planner.evidence.validate_runs import predict
 from planner.inputs.complaints import input_error
 from planner.inputs.csv_rows import rows_of
 from planner.inputs.documents import from_plain
-from planner.inputs.files import Strict, here_or_shipped, parse, resolve
-from planner.inputs.text import file_text, json_value
+from planner.inputs.files import here_or_shipped, resolve
+from planner.inputs.json_text import json_value
+from planner.inputs.text import file_text
+from planner.inputs.values import Strict, parse
 from planner.layouts.keys import KEYS
 from planner.layouts.rank_orders import order_splits
 from planner.problem.scenario import Scenario, load_scenario
@@ -141,7 +143,7 @@ def _checked(document: Any, path: str, line: int) -> Given:
         return Given.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
         problem = input_error(error, from_plain(document), Given)
-        raise problem.located(path, line, None, problem.key) from None
+        raise problem.located(Place(path, line, key=problem.key)) from None
 
 
 def _costed(given: Given, path: str | Path, line: int | None, number: int) -> OwnRun:
@@ -158,7 +160,9 @@ def _costed(given: Given, path: str | Path, line: int | None, number: int) -> Ow
             value=given.layout, allowed="a layout that the scenario's software runs",
         ) from None  # fmt: skip
     except InputError as error:
-        raise error.located(str(path), line, None, f"{name}: {error.key or 'scenario'}") from None
+        raise error.located(
+            Place(str(path), line, key=f"{name}: {error.key or 'scenario'}")
+        ) from None
     except PlannerError as error:
         raise InputError(f"{name} cannot be costed: {error}", path=str(path), line=line) from None
     return _predicted(name, scenario, layout, given.step_seconds, str(path), line)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from planner.evidence.fabric_file import figure_lines
-from planner.problem.hardware import GemmCoefficients, Precision
+from planner.problem.hardware import GemmCoefficients
+from planner.problem.precision import Precision
 
 
 def with_gemm(file: Path, gemm: Mapping[Precision, GemmCoefficients]) -> str:

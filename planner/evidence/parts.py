@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from planner.inputs.files import load, names, read, resolve
+from planner.inputs.files import names, read, resolve
+from planner.inputs.values import load
 from planner.problem.hardware import Accelerator, folded
 
 

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from annotated_types import Gt
 
-from planner.inputs.files import Strict, data_root, parse
+from planner.inputs.files import data_root
 from planner.inputs.quantities import Status
+from planner.inputs.values import Strict, parse
 
 PEERS = "scenarios/published/peer_errors.yaml"
 

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le
 from pydantic import ConfigDict, ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, Place
 from planner.inputs.complaints import input_error
 from planner.inputs.documents import from_plain
-from planner.inputs.files import Strict, here_or_shipped
-from planner.inputs.text import file_text, json_value
+from planner.inputs.files import here_or_shipped
+from planner.inputs.json_text import json_value
+from planner.inputs.text import file_text
+from planner.inputs.values import Strict
 from planner.problem.software import ZeroStage
 
 PUBLISHED_RUNS = "scenarios/published/measured_runs.jsonl"
@@ -153,4 +155,4 @@ def read_run(line: str, path: str, number: int) -> PublishedRun:
         return PublishedRun.model_validate(document)
     except ValidationError as error:
         problem = input_error(error, from_plain(document), PublishedRun)
-        raise problem.located(path, number, None, problem.key) from None
+        raise problem.located(Place(path, number, key=problem.key)) from None

@@ -5,8 +5,9 @@ from functools import cache
 from typing import Any
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.inputs.files import load
-from planner.problem.model import MLA, Model, MoE
+from planner.inputs.values import load
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 
 HYBRIDS = re.compile(r"nemotron[\s_-]*v?3[\s_-]*(nano|super|ultra)(?![a-z])")
 """Names of hybrids, of which a shipped model is called nemotron-3-… ."""

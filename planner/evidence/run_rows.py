@@ -14,11 +14,11 @@ from planner.evidence.parts import accelerator_named
 from planner.evidence.published_runs import PublishedRun, UnscorableError
 from planner.evidence.run_models import has_experts, model_of
 from planner.evidence.run_software import profile_of
-from planner.inputs.files import load
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.hardware import Accelerator
-from planner.problem.recipes import TrainingPrecision
+from planner.problem.precision import TrainingPrecision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.problem.topology import Topology

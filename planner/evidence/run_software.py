@@ -4,7 +4,8 @@ import re
 from functools import cache
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.inputs.files import load, names
+from planner.inputs.files import names
+from planner.inputs.values import load
 from planner.problem.hardware import folded
 from planner.problem.software import Software
 

@@ -21,7 +21,7 @@ from planner.cost.kernels import GemmParameters, gemm_seconds
 from planner.evidence.kernel_measurements import DTYPES, Floats, Latencies
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.operators import OperatorErrors
-from planner.problem.hardware import ELEMENT_BYTES
+from planner.problem.precision import ELEMENT_BYTES
 
 LEAST_SIZE = 512
 """Least m, n and k: below it, serving's kernels for few tokens split k or stream weights."""

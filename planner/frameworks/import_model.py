@@ -10,10 +10,11 @@ from planner.errors import InputError, one_paragraph
 from planner.frameworks.imported_model import ImportedModel, Stated, read_count, with_published
 from planner.frameworks.megatron.import_model import megatron_model
 from planner.inputs.documents import Node, show
-from planner.inputs.files import from_tree, is_folder, text_of_file
+from planner.inputs.files import is_folder, text_of_file
 from planner.inputs.huggingface.config import Remark
 from planner.inputs.huggingface.convert import Converted, convert, is_config, refuse_non_config
-from planner.inputs.json_tree import read_json
+from planner.inputs.json_text import read_json
+from planner.inputs.values import from_tree
 from planner.problem.model import Model
 
 INDEX = "model.safetensors.index.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import IllegalLayoutError, InputError
 from planner.inputs.quantities import MAX_LAYERS
-from planner.inputs.text import whole
+from planner.inputs.text import natural_number
 
 MOST = 10**9
 """The greatest number that is read: greater ones are slips."""
@@ -115,7 +115,7 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value).strip()
-    number = whole(text.removeprefix("-"))
+    number = natural_number(text.removeprefix("-"))
     return -number if number is not None and text.startswith("-") else number
 
 

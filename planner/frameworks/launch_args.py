@@ -19,8 +19,10 @@ from planner.frameworks.launch_count import LAUNCHER, count_of
 from planner.frameworks.shell.expand import Script, read_shell
 from planner.frameworks.shell.words import Word
 from planner.frameworks.target import target
-from planner.inputs.documents import MAX_BYTES, Node, read_text
-from planner.inputs.json_tree import read_json
+from planner.inputs.documents import Node
+from planner.inputs.json_text import read_json
+from planner.inputs.text import MAX_DOCUMENT_BYTES
+from planner.inputs.yaml_text import read_yaml
 
 READ = ("megatron", "torchtitan", "torchtitan-toml", "deepspeed", "accelerate")
 """Targets whose files are read back."""
@@ -98,8 +100,10 @@ def read_launch(
         UnknownNameError: no such target is read.
         InputError: not readable, nothing in it is known, or it starts different jobs.
     """
-    if len(text) > MAX_BYTES:
-        raise InputError("is too long", path=path, allowed=f"at most {MAX_BYTES} characters")
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise InputError(
+            "is too long", path=path, allowed=f"at most {MAX_DOCUMENT_BYTES} characters"
+        )
     if target_name is not None and target_name not in READ:
         raise UnknownNameError(
             f"scripts of '{target_name}' are not read", key="--target", value=target_name,
@@ -157,7 +161,7 @@ def _yaml(text: str, path: str, forced: str | None) -> Launch | None:
     first = next((line for line in lines if not line.lstrip().startswith("#")), "")
     if forced is None and not re.match(r"[A-Za-z_][\w.]*:(\s|$)", first):
         return None
-    root = read_text(text, path)
+    root = read_yaml(text, path)
     if not isinstance(root.value, Mapping):
         raise InputError("is no mapping", path=path, allowed=NAMED)
     return _of_tree("accelerate", path, root)

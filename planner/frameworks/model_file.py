@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Figure
+from planner.inputs.values import Strict
 from planner.problem.model import Model
 
 LAST = ("published_parameters", "published_active_parameters", "source")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from planner.clusters.hostlist import compressed
+from planner.clusters.slurm_hostlist import compressed
 from planner.frameworks.job import Job, commented, stamp
 from planner.frameworks.launch_scripts import exports, framework
 from planner.frameworks.rank_map import Hosts, RankMap, hosts

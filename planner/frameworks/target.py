@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from planner.inputs.files import Strict, load
 from planner.inputs.quantities import Figure, Sourced
+from planner.inputs.values import Strict, load
 from planner.problem.software import OrderAxis
 
 Setting = str | int | bool

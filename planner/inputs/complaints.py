@@ -1,14 +1,19 @@
-"""What a validation error says: where it stands, what is wrong, what is allowed, what is near."""
+"""What a validation error says: where it stands, what is wrong, what is allowed, what is near.
+
+Fields say in words what they take: plain types by themselves, other annotations by a `Described`
+among their metadata. pydantic's first error is turned into one of ours at its place in the file.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, core_schema
 
 from planner.errors import InputError, nearest_of
 from planner.inputs.documents import Node, join_key, show
@@ -21,34 +26,57 @@ class Described:
 
     @property
     def allowed(self) -> str:
+        """What the field takes, as in 'allowed: ...'."""
         raise NotImplementedError
+
+
+class Parsed(Described):
+    """Base of annotations that check a field's value themselves: `read` in, `write` out."""
+
+    def read(self, value: object) -> Any:
+        """Return the checked value of what stands in a file.
+
+        Raises:
+            InputError: it is not allowed.
+        """
+        raise NotImplementedError
+
+    def write(self, value: Any) -> object:
+        """Return what stands for the value in a document."""
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+        )
 
 
 # ---------------------------------------------------------------- annotations in words
 
 
 def marks_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the marks of an annotation, also of `X | None`."""
+    """Return the metadata of an annotation, also of each type of `X | None`."""
     if get_origin(annotation) is Annotated:
         return tuple(annotation.__metadata__) + marks_of(annotation.__origin__)
     if get_origin(annotation) in (Union, UnionType):
-        return tuple(mark for arm in get_args(annotation) for mark in marks_of(arm))
+        return tuple(mark for choice in get_args(annotation) for mark in marks_of(choice))
     return ()
 
 
 def _bare(annotation: Any) -> Any:
-    """Return an annotation without marks and without `| None`."""
+    """Return an annotation without metadata and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _bare(annotation.__origin__)
     if get_origin(annotation) in (Union, UnionType):
-        arms = [arm for arm in get_args(annotation) if arm is not type(None)]
-        return _bare(arms[0])
+        choices = [choice for choice in get_args(annotation) if choice is not type(None)]
+        return _bare(choices[0])
     return annotation
 
 
 @cache
 def _fields(model_cls: type[BaseModel]) -> dict[str, Any]:
-    """Return the annotation, marks included, of every YAML key of a class."""
+    """Return the annotation, metadata included, of every YAML key of a class."""
     return {
         field.alias or name: Annotated[field.annotation, *field.metadata]
         if field.metadata
@@ -62,7 +90,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def inner(annotation: Any, key: str | int) -> Any:
-    """Return the annotation of the part under a key, or None where there is none."""
+    """Return the annotation of what stands under a key or position; None where nothing may."""
     bare = _bare(annotation)
     if _is_model(bare):
         field = bare.model_fields.get(str(key))
@@ -96,19 +124,30 @@ def describe(annotation: Any) -> str:
 
 
 def _bounds(marks: Iterable[Any]) -> list[str]:
-    words = {Ge: (">=", "ge"), Gt: (">", "gt"), Le: ("<=", "le"), Lt: ("<", "lt")}
-    return [
-        f"{words[type(mark)][0]} {getattr(mark, words[type(mark)][1])}"
-        for mark in marks
-        if type(mark) in words
-    ]
+    """Return the bounds among the marks in words; of several upper ones, the lowest."""
+    lower = [f">= {mark.ge}" for mark in marks if isinstance(mark, Ge)]
+    lower += [f"> {mark.gt}" for mark in marks if isinstance(mark, Gt)]
+    upper: dict[Any, str] = {mark.le: "<=" for mark in marks if isinstance(mark, Le)}
+    upper |= {mark.lt: "<" for mark in marks if isinstance(mark, Lt)}
+    lowest = min(upper, default=None)
+    return lower if lowest is None else [*lower, f"{upper[lowest]} {number_text(lowest)}"]
+
+
+def number_text(number: Any) -> str:
+    """Return a number for messages; a million and higher powers of ten as 10^6, 10^9 ..."""
+    text = str(number)
+    zeros = len(text) - 1
+    return f"10^{zeros}" if zeros >= 6 and text == "1" + "0" * zeros else text
 
 
 # ---------------------------------------------------------------- errors with places
 
 
 def input_error(error: ValidationError, root: Node, model_cls: type[BaseModel]) -> InputError:
-    """Return the first problem pydantic found, a misspelt key before the key it stands for."""
+    """Return the first problem that pydantic reports, at its place in the tree `root`.
+
+    A misspelt key comes before the missing key that it stands for.
+    """
     details = error.errors(include_url=False)
     details = [detail for detail in details if detail["type"] != "default_factory_not_called"]
     detail = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
@@ -117,12 +156,13 @@ def input_error(error: ValidationError, root: Node, model_cls: type[BaseModel]) 
     if isinstance(cause, InputError) and cause.key:
         location += tuple(cause.key.split("."))
     problem = cause if isinstance(cause, InputError) else _problem(detail, model_cls)
-    node, key = _place(root, tuple(part for part in location if part != "[key]"))
-    return problem.located(node.path, node.line, node.column, key)
+    # pydantic marks a wrong key of a dict by one more part of the location
+    node, key = _node_at(root, tuple(part for part in location if part != "[key]"))
+    return problem.located(replace(node.place, key=key))
 
 
-def _place(root: Node, location: _Location) -> tuple[Node, str | None]:
-    """Return the part at a location (or the nearest around it) and the dotted key in its file."""
+def _node_at(root: Node, location: _Location) -> tuple[Node, str | None]:
+    """Return the node at a location, or the nearest around it, and the dotted key in its file."""
     node = root
     for position, part in enumerate(location):
         child = node.child(part)
@@ -140,23 +180,32 @@ def _problem(detail: ErrorDetails, model_cls: type[BaseModel]) -> InputError:
     parent: Any = model_cls
     for part in around:
         parent = inner(parent, part)
-    kind, value = detail["type"], detail["input"]
-    if kind == "extra_forbidden" or is_key:
-        keys = _keys(parent)
+    error_type, value = detail["type"], detail["input"]
+    if error_type == "extra_forbidden" or is_key:
         reason = _not_planned(parent, str(last))
-        return InputError(
-            reason or "unknown key",
-            value=value,
-            allowed=f"the keys {', '.join(keys)}",
-            nearest=None if reason else nearest_of(str(last), keys),
-        )
+        problem = unknown_key(str(last), value, _keys(parent))
+        if reason is None:
+            return problem
+        return InputError(reason, value=value, allowed=problem.allowed)
     annotation = inner(parent, last)
     allowed = describe(annotation) if annotation else detail["msg"]
-    if kind == "missing":
+    if error_type == "missing":
         return InputError("this key is missing", allowed=allowed)
     choices = get_args(_bare(annotation)) if get_origin(_bare(annotation)) is Literal else ()
     near = nearest_of(value, map(str, choices)) if isinstance(value, str) else None
-    return InputError(_reason(kind, value), value=value, allowed=allowed, nearest=near)
+    return InputError(_reason(error_type, value), value=value, allowed=allowed, nearest=near)
+
+
+def unknown_key(key: str, value: object, keys: Iterable[str]) -> InputError:
+    """Return the error that a mapping has a key that is not among `keys`."""
+    known = list(keys)
+    return InputError(
+        "unknown key",
+        key=key,
+        value=value,
+        allowed=f"the keys {', '.join(known)}",
+        nearest=nearest_of(key, known),
+    )
 
 
 def _not_planned(parent: Any, key: str) -> str | None:
@@ -164,11 +213,13 @@ def _not_planned(parent: Any, key: str) -> str | None:
     reasons: Mapping[str, str] = getattr(_bare(parent), "not_planned", {})
     words = re.split(r"[\W_]+", key.casefold())
 
-    def meant(start: str) -> bool:
+    def is_in(beginning: str) -> bool:
         # short ones begin other words too: sft, misspelt software
-        return start in words or (len(start) > 3 and any(w.startswith(start) for w in words))
+        return beginning in words or (
+            len(beginning) > 3 and any(word.startswith(beginning) for word in words)
+        )
 
-    return next((reason for start, reason in reasons.items() if meant(start)), None)
+    return next((reason for beginning, reason in reasons.items() if is_in(beginning)), None)
 
 
 def _keys(parent: Any) -> list[str]:
@@ -178,16 +229,29 @@ def _keys(parent: Any) -> list[str]:
     return [str(choice) for choice in get_args(_bare(get_args(bare)[0]))]
 
 
-def _reason(kind: str, value: object) -> str:
+_WRONG_TYPE = {
+    "bool_type": "is not true or false",
+    "dict_type": "is not a mapping",
+    "float_type": "is not a number",
+    "int_from_float": "is not an integer",
+    "int_type": "is not an integer",
+    "model_type": "is not a mapping",
+    "string_type": "is not text",
+    "tuple_type": "is not a list",
+}
+
+
+def _reason(error_type: str, value: object) -> str:
+    """Return what is wrong with a value, by pydantic's name of the error."""
     shown = show(value)
     if isinstance(value, tuple) and not value:
         return "the list is empty"
-    if kind in ("greater_than_equal", "greater_than") and isinstance(value, int | float):
+    if error_type in ("greater_than_equal", "greater_than") and isinstance(value, int | float):
         return f"{shown} is negative" if value < 0 else f"{shown} is too small"
-    if kind in ("less_than_equal", "less_than"):
+    if error_type in ("less_than_equal", "less_than"):
         return f"{shown} is too large"
-    if kind == "literal_error":
+    if error_type == "literal_error":
         return f"{shown} is not known here"
     if isinstance(value, str):
         return f"{shown} is text"
-    return f"{shown} does not fit here"
+    return f"{shown} {_WRONG_TYPE.get(error_type, 'does not fit here')}"

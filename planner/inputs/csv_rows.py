@@ -15,10 +15,10 @@ from planner.inputs.text import file_text
 def read_rows(
     path: str | Path, columns: Collection[str], noun: str, allowed: str
 ) -> list[tuple[int, dict[str, str]]]:
-    """As `rows_of`, of a file.
+    """Return the rows of a file; arguments and result as of `rows_of`.
 
     Raises:
-        InputError: unreadable, or as of `rows_of`.
+        InputError: it cannot be read, or as `rows_of`.
     """
     return rows_of(file_text(path, allowed), str(path), columns, noun, allowed)
 
@@ -26,13 +26,17 @@ def read_rows(
 def rows_of(
     text: str, path: str, columns: Collection[str], noun: str, allowed: str
 ) -> list[tuple[int, dict[str, str]]]:
-    """Rows with their line numbers, by column name; empty cells are left out.
+    """Return rows as (line number, cells by column name); empty cells are left out.
 
-    columns: the names a file may use, each a `noun`. allowed: what such a file is, for errors.
+    Args:
+        path: names the text in errors.
+        columns: the names that columns may have.
+        noun: what a column is, for errors, such as 'layout key'.
+        allowed: what such a file is, for errors.
 
     Raises:
-        InputError: no CSV, without rows, with an unknown column, or with a row of another
-            length than the head.
+        InputError: not CSV, without rows, an unknown column, or a row whose length is not that of
+            the first line.
     """
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:

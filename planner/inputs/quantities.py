@@ -11,13 +11,16 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Ge, Le
 from pydantic_core import core_schema
 
-from planner.errors import InputError, nearest_of
-from planner.inputs.complaints import Described
+from planner.errors import InputError, Place, nearest_of
+from planner.inputs.complaints import Described, unknown_key
 from planner.inputs.documents import show
 from planner.inputs.units import ALLOWED_UNITS, exact_quantity, parse_quantity
 
 Status = Literal["datasheet", "measured", "fitted", "assumed"]
+"""How a number came about."""
+
 _STATUSES: tuple[str, ...] = get_args(Status)
+_FIGURE_KEYS = ("value", "source", "status")
 
 
 class Figure(float):
@@ -37,7 +40,10 @@ class Figure(float):
 
 
 class Quantity(Described):
-    """A float with a unit and bounds, written as text ('2.5 USD/hour'); without unit a number."""
+    """A float with bounds, in a file text with a unit: '2.5 USD/hour'; a number if `unit` is ''.
+
+    The bounds are in the SI unit.
+    """
 
     def __init__(
         self,
@@ -54,25 +60,35 @@ class Quantity(Described):
 
     @property
     def bounds(self) -> str:
-        parts = ((">", self.above), (">=", self.at_least), ("<=", self.at_most))
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in parts if bound is not None)
+        """The bounds in words: '> 0 and <= 1'."""
+        bounds = ((">", self.above), (">=", self.at_least), ("<=", self.at_most))
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
     @property
     def value_allowed(self) -> str:
-        """What the value alone may be."""
+        """What the number itself may be, without source and status."""
         if not self.unit:
             return f"a plain number {self.bounds}".strip()
-        units = ", ".join(ALLOWED_UNITS[self.unit])
-        return f"a number {self.bounds} with one of the units {units}"
+        return f"a number {self.bounds} with one of the units {self.units}"
 
     @property
     def allowed(self) -> str:
         return self.value_allowed
 
+    @property
+    def units(self) -> str:
+        """The units that fit, in words."""
+        return ", ".join(ALLOWED_UNITS[self.unit])
+
     def number(self, value: object) -> float:
-        """Return the checked float of what stands in a file (or of a float given in Python)."""
+        """Return the float of what stands in a file, or of a number given in Python, in SI.
+
+        Raises:
+            InputError: not a number, or out of bounds.
+            UnitError: a unit that is missing or does not fit.
+        """
         if self.unit and isinstance(value, str):
-            number = parse_quantity(value, self.unit)
+            number = self.parse(value)
         elif isinstance(value, str | bool) or not isinstance(value, int | float):
             raise InputError(
                 f"{show(value)} is not a {'quantity' if self.unit else 'number'}",
@@ -84,7 +100,20 @@ class Quantity(Described):
         self.check(number, value)
         return number
 
+    def parse(self, text: str) -> float:
+        """Return the number of text with a unit, in SI; bounds are not checked.
+
+        Raises:
+            UnitError: no number, or a unit that is missing or does not fit.
+        """
+        return parse_quantity(text, self.unit)
+
     def check(self, number: float, written: object) -> None:
+        """Check the bounds; `written` is how the number was given.
+
+        Raises:
+            InputError: the number is not finite or out of bounds.
+        """
         if not math.isfinite(number):
             raise InputError(
                 f"{show(written)} is not finite", value=written, allowed=self.value_allowed
@@ -97,17 +126,22 @@ class Quantity(Described):
             raise InputError(f"{show(written)} {what}", value=written, allowed=self.value_allowed)
 
     def read(self, value: object, from_file: bool) -> float:
+        """Return the float, as `number`; in a file a quantity must have its unit.
+
+        Raises:
+            InputError: as `number`, or a bare number in a file.
+        """
         if from_file and self.unit and not isinstance(value, str):
-            units = ", ".join(ALLOWED_UNITS[self.unit])
             bare = isinstance(value, int | float) and not isinstance(value, bool)
             raise InputError(
                 f"{show(value)} has no unit" if bare else f"{show(value)} is not a quantity",
                 value=value,
-                allowed=f"text of a number and one of the units {units}",
+                allowed=f"text of a number and one of the units {self.units}",
             )
         return self.number(value)
 
     def write(self, value: float) -> object:
+        """Return what stands for the value in a document; it reads back to the same float."""
         return exact_quantity(value, self.unit) if self.unit else float(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
@@ -120,6 +154,7 @@ class Quantity(Described):
         )
 
     def value_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the number itself."""
         if self.unit:
             return {"type": "string", "description": self.value_allowed}
         return {"type": "number", "description": self.value_allowed}
@@ -139,6 +174,11 @@ class Sourced(Quantity):
         )
 
     def read(self, value: object, from_file: bool) -> Figure:
+        """Return the figure of a mapping; a `Figure` is checked against the bounds.
+
+        Raises:
+            InputError: not such a mapping, or its value as of `Quantity.read`.
+        """
         if isinstance(value, Figure):
             self.check(value, float(value))
             return value
@@ -166,21 +206,14 @@ class Sourced(Quantity):
         try:
             number = super().read(value["value"], from_file)
         except InputError as error:
-            raise error.located(None, None, None, "value") from None
+            raise error.located(Place(key="value")) from None
         return Figure(number, source, status)
 
     def _check_keys(self, value: Mapping[str, object]) -> None:
-        keys = ("value", "source", "status")
         for key in value:
-            if key not in keys:
-                raise InputError(
-                    "unknown key",
-                    key=key,
-                    value=value[key],
-                    allowed=f"the keys {', '.join(keys)}",
-                    nearest=nearest_of(key, keys),
-                )
-        for key in keys:
+            if key not in _FIGURE_KEYS:
+                raise unknown_key(key, value[key], _FIGURE_KEYS)
+        for key in _FIGURE_KEYS:
             if key not in value:
                 raise InputError("this key is missing", key=key, allowed=self.allowed)
 
@@ -196,10 +229,12 @@ class Sourced(Quantity):
                 "source": {"type": "string"},
                 "status": {"enum": list(_STATUSES)},
             },
-            "required": ["value", "source", "status"],
+            "required": list(_FIGURE_KEYS),
             "additionalProperties": False,
         }
 
+
+# ---------------------------------------------------------------- fields
 
 MAX_COUNT = 10**12  # far beyond any job, small enough that products stay finite floats
 MAX_ACCELERATORS = 2**24  # more than exist; rank tables and layouts stay in memory
@@ -221,6 +256,6 @@ Efficiency = Annotated[Figure, Sourced(above=0, at_most=1)]
 
 
 def divisors_in_words(number: int) -> str:
-    """The divisors of a number up to 1024, for messages: '1, 2, 4'."""
+    """Return the divisors of a number up to 1024, for messages: '1, 2, 4'."""
     small = [candidate for candidate in range(1, min(number, 1024) + 1) if number % candidate == 0]
     return ", ".join(map(str, small))

@@ -1,12 +1,13 @@
 """Quantities at the door: text with a unit in, a float in SI out.
 
-The registry is our own and holds the listed units only, with bit, FLOP and USD as dimensions:
+The registry has the listed units only, with bit, FLOP and USD as dimensions:
 stock pint reads `Gb/s` as gilberts and `Gbps` as gigabaud. Numbers are multiplied as decimals
 and rounded once, so that `5 us` is 5e-06 exactly.
 """
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -44,11 +45,10 @@ _DEFINITIONS = (
     "USD = [currency]",
 )
 
-# What a quantity of each SI unit may be written in, largest first where prefixes apply.
 _BYTES = ("TB", "GB", "MB", "kB", "B")
 _OTHER_BYTES = ("TiB", "GiB", "MiB", "KiB", "Tbit", "Gbit", "Mbit", "kbit", "bit")
 _FLOPS = ("PFLOP", "TFLOP", "GFLOP", "FLOP")
-ALLOWED_UNITS: dict[str, tuple[str, ...]] = {
+ALLOWED_UNITS: Mapping[str, tuple[str, ...]] = {
     "B": _BYTES + _OTHER_BYTES,
     "B/s": tuple(f"{unit}/s" for unit in _BYTES + _OTHER_BYTES),
     "FLOP": _FLOPS,
@@ -56,9 +56,10 @@ ALLOWED_UNITS: dict[str, tuple[str, ...]] = {
     "s": ("s", "ms", "us", "ns", "h", "hour"),
     "USD/hour": ("USD/hour", "USD/h"),
 }
+"""SI unit → the units in which its quantities may be written, in the order of messages."""
 
-# What people read: decimal prefixes, largest first.
-_READABLE: dict[str, tuple[str, ...]] = {
+# In which units quantities are shown: decimal prefixes, largest first.
+_READABLE: Mapping[str, tuple[str, ...]] = {
     "B": _BYTES,
     "B/s": tuple(f"{unit}/s" for unit in _BYTES),
     "FLOP": _FLOPS,
@@ -84,13 +85,13 @@ def _registry() -> "UnitRegistry[Any]":
 
 @cache
 def _factor(written: str, unit: str) -> Decimal:
-    """Return how many `unit` one `written` is; both are listed units of one dimension."""
+    """Return how many of `unit` one `written` is; both are listed units of one dimension."""
     registry = _registry()
     return Decimal(registry.Quantity(Decimal(1), written).to(unit).magnitude)
 
 
 def _nearest_unit(written: str, unit: str) -> str | None:
-    """Return the unit that `written` was most likely meant to be."""
+    """Return the unit that `written` was most likely meant to be; None if none is likely."""
     allowed = ALLOWED_UNITS[unit]
     bits = _BARE_BITS.fullmatch(written)
     if bits and unit in ("B", "B/s"):
@@ -108,9 +109,12 @@ def _nearest_unit(written: str, unit: str) -> str | None:
 
 
 def parse_quantity(text: str, unit: str) -> float:
-    """Return the quantity `text`, such as '3.35 TB/s', as a float in `unit`.
+    """Return the quantity `text`, such as '3.35 TB/s', as a float in the SI unit `unit`.
 
-    `unit` is one of ALLOWED_UNITS: 'B', 'B/s', 'FLOP', 'FLOP/s', 's' or 'USD/hour'.
+    `unit` is a key of ALLOWED_UNITS: 'B', 'B/s', 'FLOP', 'FLOP/s', 's' or 'USD/hour'.
+
+    Raises:
+        UnitError: no number, no unit, a unit that does not fit, or a number that is not finite.
     """
     allowed = "a number with one of the units " + ", ".join(ALLOWED_UNITS[unit])
     number = _NUMBER.match(text)
@@ -137,12 +141,12 @@ def parse_quantity(text: str, unit: str) -> float:
 
 
 def exact_quantity(value: float, unit: str) -> str:
-    """Return text that `parse_quantity` reads back to the very same float."""
+    """Return text that `parse_quantity` reads back as the same float, in the SI unit `unit`."""
     return f"{float(value)!r} {unit}"
 
 
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:
-    """Return `value`, given in the SI unit `unit`, for people: '3.35 TB/s'."""
+    """Return `value`, given in the SI unit `unit`, as people read it: '3.35 TB/s'."""
     names = _READABLE[unit]
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Literal, get_args
 
 from planner.errors import InputError, nearest_of
-from planner.inputs.text import counted_runs, whole
+from planner.inputs.text import counted_runs, natural_number
 
 Recompute = Literal[
     "none", "selective", "operators", "alternate", "full", "mla_up_proj", "act", "act_norm", "moe"
@@ -173,7 +173,7 @@ class LayoutKey:
 
 
 def _number(key: LayoutKey, value: Any) -> int:
-    number = whole(str(value).strip())
+    number = natural_number(str(value).strip())
     least = 1 if key.form is Form.DEGREE else 0
     if number is None or not least <= number <= (key.most or MAX_NUMBER):
         raise ValueError
@@ -200,7 +200,7 @@ def _axes(key: LayoutKey, value: Any) -> str:
 
 def _layers(key: LayoutKey, value: Any) -> tuple[int, ...]:
     parts = value if isinstance(value, list | tuple) else str(value).replace(" ", "").split("+")
-    layers = [whole(str(part)) for part in parts]
+    layers = [natural_number(str(part)) for part in parts]
     if None in layers:
         raise ValueError
     return tuple(number for number in layers if number is not None)

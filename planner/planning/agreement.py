@@ -15,8 +15,8 @@ from planner.errors import InputError
 from planner.layouts.rank_orders import order_degrees
 from planner.planning.plan import MemoryReport, Plan
 from planner.problem.cluster import Cluster
-from planner.problem.objective import Objective
 from planner.problem.scenario import Scenario
+from planner.problem.search_fields import Objective
 
 RELATIVE = 1e-6
 """Slack of sums that were rounded."""

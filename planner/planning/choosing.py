@@ -26,8 +26,8 @@ from planner.layouts.layout import Layout
 from planner.planning.finding import Found, find, sequences
 from planner.planning.plan import Choice, Option, Plan
 from planner.problem.cluster import Cluster
-from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
+from planner.problem.search_fields import FREE
 from planner.search.families import family_bounds
 from planner.search.leanest import floors
 from planner.search.placement import fills

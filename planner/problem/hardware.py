@@ -1,14 +1,13 @@
 """Accelerators: peaks, memory, and the achieved shares that kernels are costed with."""
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict, names, read, resolve
+from planner.inputs.files import names, read, resolve
 from planner.inputs.quantities import (
     Bytes,
     BytesPerSecond,
@@ -20,16 +19,18 @@ from planner.inputs.quantities import (
     Seconds,
 )
 from planner.inputs.units import format_quantity, parse_quantity
-
-Precision = Literal["bf16", "fp16", "fp8", "fp4"]
-ELEMENT_BYTES: Mapping[Precision, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
-"""Bytes per matmul input; FP4 carries a scale of one byte for each 16 elements (NVFP4)."""
+from planner.inputs.values import Strict
+from planner.problem.precision import Precision
 
 AttentionBackend = Literal["flash", "flash-v1", "flash-v2", "flash-v3", "fused-softmax", "naive"]
+"""Which kernels compute attention; `flash` is FlashAttention of the version usual on the type."""
 
 
 class GemmCoefficients(Strict):
-    """Matmul rate: efficiency · peak · K / (K + k_half), in output tiles of tile_m × tile_n."""
+    """Matmul rate: efficiency · peak · K / (K + k_half), in output tiles of tile_m × tile_n.
+
+    K is the inner dimension; `overhead` is the time of a launch, whatever its size.
+    """
 
     efficiency: Efficiency
     k_half: NotNegative
@@ -70,7 +71,11 @@ class Host(Strict):
 
 
 class Accelerator(Strict):
-    """One accelerator; peaks are dense tensor FLOP/s, hbm_bytes is what the driver reports."""
+    """One accelerator; peaks are dense tensor FLOP/s, hbm_bytes is what the driver reports.
+
+    `aliases` are other names of the accelerator type, as measurements and users write them;
+    `usual_topology` is the shipped topology that it mostly comes in.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -83,7 +88,7 @@ class Accelerator(Strict):
     l2_bytes: Bytes = Field(alias="l2")
     shared_memory_bytes: Bytes | None = Field(default=None, alias="shared_memory")
     hbm_efficiency: Efficiency
-    # Of the part's usual server; absent: nothing can be offloaded.
+    # Of the usual server of this accelerator type; absent: nothing can be offloaded.
     host: Host | None = None
     # Share of the matmul rate of short runs kept through a step: clocks under power limits.
     sustained_fraction: Efficiency = Field(alias="sustained")
@@ -95,10 +100,11 @@ class Accelerator(Strict):
     def _peaks_are_dense(
         cls, peaks: dict[Precision, Figure], info: ValidationInfo
     ) -> dict[Precision, Figure]:
+        # Data sheets print peaks with 2:4 sparsity, twice the dense ones, in larger type.
         if not (info.context or {}).get("from_file"):
             return peaks
-        given = (info.data.get("name", ""), *info.data.get("aliases", ()))
-        dense = _shipped_peaks(tuple(map(folded, given)))
+        given_names = (info.data.get("name", ""), *info.data.get("aliases", ()))
+        dense = _shipped_peaks(tuple(map(folded, given_names)))
         for precision, peak in peaks.items():
             if precision in dense and 1.9 <= peak / dense[precision] <= 2.1:
                 shown = format_quantity(peak, "FLOP/s")
@@ -107,7 +113,7 @@ class Accelerator(Strict):
                     f"{shown} is the sparse figure; dense is {right}",
                     key=f"{precision}.value",
                     value=shown,
-                    allowed=f"the dense peak of {given[0]}",
+                    allowed=f"the dense peak of {given_names[0]}",
                     nearest=right,
                 )
         return peaks
@@ -123,7 +129,7 @@ class Accelerator(Strict):
                     f"the {precision} peak is below the 16-bit one",
                     key=f"peak.{precision}.value",
                     allowed=f"at least {format_quantity(sixteen, 'FLOP/s')}; leave it out if the "
-                    "part has no such units",
+                    "accelerator has no such units",
                 )
         return self
 
@@ -143,46 +149,48 @@ class Accelerator(Strict):
         return self.peak_flops[precision] / self.hbm_bytes_per_second
 
 
+# ---------------------------------------------------------------- accelerators by name
+
+SHORTEST_NAME = 4
+"""Letters and digits below which a name says too little to be recognised inside another."""
+
+
 def folded(name: str) -> str:
-    """Return a name without letter case and punctuation, as names of parts are compared."""
+    """Return a name without letter case and punctuation, as names of accelerators are compared."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
 @cache
 def _shipped_peaks(folded_names: tuple[str, ...]) -> dict[str, float]:
-    """Return the dense peaks of the shipped part that the names mean, else nothing.
+    """Return the dense peaks of the shipped accelerator that the names mean, else nothing.
 
-    A part is meant by one of its names, else by the longest of its names that is part of a given
-    one ("NVIDIA H100 SXM5"). Files are read as text first: all of them as YAML would take most of
-    a second.
+    An accelerator is meant by one of its names, else by the longest of its names that is part of
+    a given one ("NVIDIA H100 SXM5").
     """
-    best, peaks = 0, {}
-    for part in names("accelerator"):
-        text = resolve("accelerator", part).read_text("utf-8")
-        known = {folded(name) for name in _names_of(text)}
-        met = [
+    best_score, peaks = 0, {}
+    for shipped in names("accelerator"):
+        # Read as text first: reading all files as YAML would take most of a second.
+        text = resolve("accelerator", shipped).read_text("utf-8")
+        known_names = {folded(name) for name in _names_in(text)}
+        scores = [
             len(name) + 1000 * (name == given)
-            for name in known
+            for name in known_names
             for given in folded_names
             if len(name) >= SHORTEST_NAME and name in given
         ]
-        if met and max(met) > best:
-            best, peaks = max(met), _peaks_of(part)
+        if scores and max(scores) > best_score:
+            best_score, peaks = max(scores), _peaks_of(shipped)
     return peaks
 
 
-SHORTEST_NAME = 4
-"""Letters and digits below which a part's name says too little to be found inside another."""
-
-
-def _names_of(text: str) -> list[str]:
-    """The name and aliases in a shipped accelerator's text."""
+def _names_in(text: str) -> list[str]:
+    """Return the name and aliases in the text of a shipped accelerator's file."""
     lines = re.findall(r"^(?:name|aliases):.*$", text, re.MULTILINE)
     return [word for line in lines for word in re.split(r"[\[\],\"']|^\w+:", line) if word.strip()]
 
 
-def _peaks_of(part: str) -> dict[str, float]:
-    raw = read(resolve("accelerator", part)).plain()
+def _peaks_of(shipped: str) -> dict[str, float]:
+    raw = read(resolve("accelerator", shipped)).plain()
     return {
         precision: parse_quantity(peak["value"], "FLOP/s")
         for precision, peak in raw["peak"].items()

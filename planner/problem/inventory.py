@@ -1,9 +1,9 @@
-"""Inventories: the nodes a cluster really has, where each sits and whether it may be used.
+"""Inventories: the nodes that a cluster really has, where each is and whether it may be used.
 
 A topology says how domains nest and how fast their links are; an inventory says which nodes there
 are. `domains` names the domain of every tier that a node lies in, by the topology's tier names:
-two nodes are in one domain of a tier exactly where the names agree. A tier that is not named is
-unknown, never a domain of its own.
+two nodes are in one domain of a tier exactly where the names agree. Where a node has no domain of
+a tier, it is unknown in which it lies; the node is never taken for a domain of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,15 @@ from annotated_types import MinLen
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count
+from planner.inputs.values import Strict
 
 NodeState = Literal["usable", "reserved", "drained", "down", "unknown"]
+"""Jobs are placed on usable nodes only."""
 
 
 class InventoryNode(Strict):
-    """One host: its accelerators (None: not known), its domain per tier, its state."""
+    """One host: its accelerators (None: not known), its domain in each tier, its state."""
 
     name: Annotated[str, MinLen(1)]
     accelerators: Count | None = None
@@ -45,12 +46,12 @@ class Inventory(Strict):
             ("tiers.{}", self.tiers),
             ("nodes.{}.name", [node.name for node in self.nodes]),
         ):
-            again = first_repeat(names)
-            if again is not None:
+            repeat = first_repeat(names)
+            if repeat is not None:
                 raise InputError(
-                    f"'{names[again]}' is given twice",
-                    key=key.format(again),
-                    value=names[again],
+                    f"'{names[repeat]}' is given twice",
+                    key=key.format(repeat),
+                    value=names[repeat],
                     allowed="names that differ",
                 )
         return self
@@ -70,12 +71,13 @@ class Inventory(Strict):
 
     @model_validator(mode="after")
     def _domains_nest(self) -> "Inventory":
-        above: dict[tuple[str, str, str], tuple[str, str]] = {}
+        # tier, its domain, the next tier that the node names → domain of that one, first node
+        around: dict[tuple[str, str, str], tuple[str, str]] = {}
         for position, node in enumerate(self.nodes):
             named = [tier for tier in self.tiers if tier in node.domains]
             for inner, outer in pairwise(named):
                 key = (inner, node.domains[inner], outer)
-                domain, first = above.setdefault(key, (node.domains[outer], node.name))
+                domain, first = around.setdefault(key, (node.domains[outer], node.name))
                 if domain != node.domains[outer]:
                     raise InputError(
                         f"{inner} domain '{node.domains[inner]}' lies in two {outer} domains: "
@@ -88,7 +90,7 @@ class Inventory(Strict):
 
 
 def first_repeat(names: Iterable[str]) -> int | None:
-    """Position of the first name that stands before; None where names differ."""
+    """Return the position of the first name that repeats an earlier one; None if all differ."""
     seen: set[str] = set()
     for position, name in enumerate(names):
         if name in seen:

@@ -6,16 +6,25 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count, CountOrZero, Layers, Positive, divisors_in_words
-from planner.problem.frozen import FROZEN
-from planner.problem.parts import MLA, OF_LAYERS, Biased, MoE
-from planner.problem.pattern import DENSE, SPARSE, Block, Blocks, Mamba, check_patterns, counted
-
-__all__ = ["LAYERS_PER_PREDICTION", "MLA", "MoE", "Model"]
+from planner.inputs.values import Strict
+from planner.problem.blocks import (
+    DENSE,
+    LINEAR_BIASES,
+    MLA,
+    SPARSE,
+    Biased,
+    Block,
+    Blocks,
+    Mamba,
+    MoE,
+    check_patterns,
+    layers_by_block,
+)
+from planner.problem.training import FROZEN_PARAMETERS
 
 LAYERS_PER_PREDICTION = 3
-"""A prediction layer with its head and loss takes about as long as three layers of its kind (so
+"""A prediction layer with its head and loss takes about as long as three layers like its own (so
 DeepSeek-V3's published pipeline layouts count it: E t×4 | t×4 … | t m L)."""
 
 
@@ -26,11 +35,11 @@ def _default_head_dim(data: dict[str, Any]) -> int:
 class Model(Strict):
     """A decoder-only language model; sizes in elements, counts as integers.
 
-    Layers are attention and a feed-forward block, or experts for it; with a `layer_pattern`, one
-    letter a layer, each is one of them or a state-space block alone.
+    A layer has attention and a feed-forward block or experts. With a `layer_pattern`, one letter
+    per layer, a layer is one of these blocks, or a state-space block.
     """
 
-    not_planned = FROZEN
+    not_planned = FROZEN_PARAMETERS
 
     name: str
     source: str
@@ -50,7 +59,8 @@ class Model(Strict):
     # Matrices with a bias where `linear_bias` does not give it.
     biases: tuple[Biased, ...] = ()
     norm: Literal["rmsnorm", "layernorm"]
-    # One before each block, one before and one after each, or one of both blocks side by side.
+    # before: one before each block; around: one before and one after each; shared: one for
+    # attention and the feed-forward block side by side.
     block_norms: Literal["before", "around", "shared"] = "before"
     dropout: bool = False
     qk_norm: bool = False
@@ -62,14 +72,14 @@ class Model(Strict):
     mamba: Mamba | None = None
     layer_pattern: str | None = None
     mtp_layers: CountOrZero = 0
-    # Layers that a prediction layer of a model with a layer_pattern is made of.
+    # The layers that make up a prediction layer of a model with a layer_pattern.
     mtp_pattern: str | None = None
-    # Tokens a query sees in `num_windowed_layers` of the layers (default: in all of them).
+    # Tokens that a query attends to in `num_windowed_layers` of the layers (default: in all).
     sliding_window: Count | None = None
     num_windowed_layers: CountOrZero | None = None
 
     @model_validator(mode="after")
-    def _patterns_are_whole(self) -> "Model":
+    def _patterns_fit(self) -> "Model":
         named = ("mamba", "moe", "mtp_pattern")
         given = {name for name in named if getattr(self, name) is not None}
         check_patterns(
@@ -79,7 +89,7 @@ class Model(Strict):
             for key, usual in (("num_dense_layers", 0), ("layer_period", 1)):
                 if getattr(self.moe, key) != usual:
                     raise InputError(
-                        f"{key} is given beside layer_pattern, which says where experts are",
+                        f"{key} is given together with layer_pattern, which says where experts are",
                         key=f"moe.{key}",
                         value=getattr(self.moe, key),
                         allowed=f"no {key}",
@@ -106,7 +116,7 @@ class Model(Strict):
         """Why a matrix cannot be given a bias in `biases`."""
         if self.biases.count(place) > 1:
             return f"{place} is given twice"
-        if self.linear_bias and place in OF_LAYERS:
+        if self.linear_bias and place in LINEAR_BIASES:
             return f"{place} has its bias from linear_bias"
         if place == "router" and self.moe is None:
             return "a model without experts has no router"
@@ -115,7 +125,7 @@ class Model(Strict):
         return None
 
     @model_validator(mode="after")
-    def _sizes_divide(self) -> "Model":
+    def _heads_divide(self) -> "Model":
         heads = self.num_attention_heads
         if heads % self.num_key_value_heads:
             raise InputError(
@@ -133,6 +143,10 @@ class Model(Strict):
                 value=heads,
                 allowed=f"a divisor of {self.hidden_size}, or head_dim given",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _experts_have_layers(self) -> "Model":
         if self.moe and not self.layer_pattern and not self.num_moe_layers:
             raise InputError(
                 f"num_dense_layers {self.moe.num_dense_layers} and layer_period "
@@ -141,6 +155,10 @@ class Model(Strict):
                 value=self.moe.num_dense_layers,
                 allowed=f"an integer from 0 to {max(self.num_layers - self.moe.layer_period, 0)}",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _windows_have_layers(self) -> "Model":
         windowed, most = self.num_windowed_layers, self.num_attention_layers
         if windowed is not None and (self.sliding_window is None or windowed > most):
             raise InputError(
@@ -148,29 +166,29 @@ class Model(Strict):
                 f"{self.sliding_window}",
                 key="num_windowed_layers",
                 value=windowed,
-                allowed=f"an integer from 0 to {most}, beside sliding_window",
+                allowed=f"an integer from 0 to {most}, together with sliding_window",
             )
         return self
 
     @property
     def layers_by_blocks(self) -> Mapping[Blocks, int]:
-        """How many of `num_layers` do what: dense ones before those with experts, as LETTERS."""
+        """How many of `num_layers` have which blocks: dense layers before those with experts, those
+        of a pattern in the order of LETTERS."""
         if self.layer_pattern is None:
-            moe = self.num_moe_layers
-            counts = {DENSE: self.num_layers - moe, SPARSE: moe}
+            counts = {DENSE: self.num_layers - self.num_moe_layers, SPARSE: self.num_moe_layers}
             return {blocks: count for blocks, count in counts.items() if count}
-        return counted(self.layer_pattern)
+        return layers_by_block(self.layer_pattern)
 
     @property
     def prediction_blocks(self) -> Mapping[Blocks, int]:
-        """The layers that one prediction layer is made of."""
+        """How many layers of which blocks make up one multi-token prediction layer."""
         if self.mtp_pattern is None:
             return {SPARSE if self.moe else DENSE: 1}
-        return counted(self.mtp_pattern)
+        return layers_by_block(self.mtp_pattern)
 
     @property
     def num_attention_layers(self) -> int:
-        """Layers that attend among `num_layers`."""
+        """Layers with attention among `num_layers`."""
         return self.num_layers if self.layer_pattern is None else self.layer_pattern.count("*")
 
     @property
@@ -208,7 +226,7 @@ class Model(Strict):
         return weights + biases + norms + self.attention_sinks * heads
 
     def _latent_attention_parameters(self, mla: MLA) -> int:
-        """Low-rank queries (whole ones without q_lora_rank), keys and values, and their norms."""
+        """Parameters of queries, keys, values, output and the norms of what is low-rank."""
         hidden, heads = self.hidden_size, self.num_attention_heads
         query = heads * mla.qk_head_dim
         if mla.q_lora_rank:
@@ -223,8 +241,8 @@ class Model(Strict):
     def num_mamba_parameters(self) -> int:
         """Parameters of one state-space block with its input norm.
 
-        Both projections, the convolution with its biases, of each head a decay, a skip and a step's
-        bias, and the scale of the gated norm.
+        Both projections; the convolution with its biases; for each head a decay, a skip and the
+        bias of its step; the scale of the gated norm.
         """
         if self.mamba is None:
             return 0
@@ -240,9 +258,11 @@ class Model(Strict):
         )
 
     def num_mlp_parameters(self, ffn: int, width: int | None = None) -> int:
-        """Parameters of one feed-forward block of this size, without its norm.
+        """Return the parameters of one feed-forward block, without its norm.
 
-        Its inputs and outputs have `width` elements, the hidden size unless given.
+        Args:
+            ffn: elements between its two matmuls.
+            width: elements of its inputs and outputs; the hidden size unless given.
         """
         width = width or self.hidden_size
         up = 2 * ffn if self.gated_mlp else ffn
@@ -250,31 +270,31 @@ class Model(Strict):
         return width * up + ffn * width + biases
 
     def num_block_parameters(self, block: Block) -> int:
-        """Parameters of one block of a layer with its norm, without routed experts."""
+        """Return the parameters of one block of a layer and its norms, without routed experts."""
         if block == "attention":
             return self.num_attention_parameters
         if block == "mamba":
             return self.num_mamba_parameters
         if block == "mlp":
             return self.num_mlp_parameters(self.ffn_hidden_size) + self._norms_of(block)
-        return self._norms_of(block) + self._num_around_experts
+        return self._norms_of(block) + self._num_parameters_around_experts
 
     @property
-    def _num_around_experts(self) -> int:
-        """Parameters of a router, of shared experts, and of projections to a latent and back."""
+    def _num_parameters_around_experts(self) -> int:
+        """Parameters of the router, of shared experts, and of projections to a latent and back."""
         if self.moe is None:
             return 0
-        found = (self.hidden_size + self.has_bias("router")) * self.moe.num_experts
+        parameters = (self.hidden_size + self.has_bias("router")) * self.moe.num_experts
         if self.moe.num_shared_experts:
-            found += self.num_mlp_parameters(self.shared_ffn_hidden_size)
-            found += self.moe.shared_expert_gate * self.hidden_size
+            parameters += self.num_mlp_parameters(self.shared_ffn_hidden_size)
+            parameters += self.moe.shared_expert_gate * self.hidden_size
         if self.moe.latent_size:
             latent, biases = self.moe.latent_size, self.linear_bias
-            found += 2 * self.hidden_size * latent + biases * (self.hidden_size + latent)
-        return found
+            parameters += 2 * self.hidden_size * latent + biases * (self.hidden_size + latent)
+        return parameters
 
     def num_parameters_of(self, blocks: Blocks) -> int:
-        """Parameters of one layer of these blocks, without routed experts."""
+        """Return the parameters of one layer of these blocks, without routed experts."""
         return sum(self.num_block_parameters(block) for block in blocks)
 
     @property
@@ -297,7 +317,8 @@ class Model(Strict):
 
     @property
     def num_moe_layer_parameters(self) -> int:
-        """Parameters of one layer with experts but for those: attention, router, shared experts."""
+        """Parameters of one layer with experts, without the routed ones: attention, router, shared
+        experts, norms; 0 without experts."""
         return self.num_parameters_of(SPARSE) if self.moe else 0
 
     @property
@@ -311,21 +332,21 @@ class Model(Strict):
 
     @property
     def num_norm_parameters(self) -> int:
-        """Parameters of one norm: a scale, and a shift in LayerNorm."""
+        """Parameters of one norm: a scale, and in LayerNorm a shift."""
         return self.hidden_size * (2 if self.norm == "layernorm" else 1)
 
     def has_bias(self, place: Biased) -> bool:
         """Whether these matrices have biases."""
-        return place in self.biases or (self.linear_bias and place in OF_LAYERS)
+        return place in self.biases or (self.linear_bias and place in LINEAR_BIASES)
 
     def num_norms(self, blocks: Blocks) -> int:
-        """Norms of a layer of these blocks, but for those of queries and keys."""
+        """Return the norms of a layer of these blocks, without those of queries and keys."""
         return {"before": len(blocks), "around": 2 * len(blocks), "shared": 1}[self.block_norms]
 
     def _norms_of(self, block: Block) -> int:
-        """Parameters of a block's norms; one that blocks share is attention's."""
-        here = self.block_norms != "shared" or block == "attention"
-        return here * self.num_norms((block,)) * self.num_norm_parameters
+        """Parameters of a block's norms; a norm that blocks share counts with attention."""
+        counts_here = self.block_norms != "shared" or block == "attention"
+        return counts_here * self.num_norms((block,)) * self.num_norm_parameters
 
     @property
     def num_embedding_parameters(self) -> int:
@@ -334,13 +355,13 @@ class Model(Strict):
 
     @property
     def num_head_parameters(self) -> int:
-        """Parameters of the LM head's bias and own matrix; that may be the embedding's."""
+        """Parameters of the LM head: its bias, and its matrix unless that is the embedding's."""
         width = self.hidden_size * (not self.tied_embeddings) + self.has_bias("head")
         return self.vocab_size * width
 
     @property
     def num_prediction_parameters(self) -> int:
-        """Parameters of one multi-token prediction layer: projection, its norms, a last layer's."""
+        """Parameters of one multi-token prediction layer: projection, its norms, and its layers."""
         projection = 2 * self.hidden_size * self.hidden_size + 3 * self.num_norm_parameters
         layers = (
             count
@@ -351,9 +372,9 @@ class Model(Strict):
 
     @property
     def num_reserved_layers(self) -> int:
-        """Layers that a pipeline's last chunk has fewer for the prediction layers it holds.
+        """How many layers fewer a pipeline's last chunk has, for the prediction layers on it.
 
-        None where a pattern says what layers are: such models are split evenly.
+        0 of models with a layer pattern, which are split evenly.
         """
         return 0 if self.layer_pattern else LAYERS_PER_PREDICTION * self.mtp_layers
 
@@ -365,7 +386,7 @@ class Model(Strict):
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters a token meets: of a layer's routed experts `top_k`, all of everything else."""
+        """Parameters that a token uses: `top_k` of a layer's routed experts, all of the others."""
         if self.moe is None:
             return self.num_parameters
         visited = self.num_expert_parameters * self.moe.top_k // self.moe.num_experts

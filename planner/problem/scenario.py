@@ -1,4 +1,5 @@
-"""The scenario: everything a plan is made from, and its document form."""
+"""The scenario: model, topology, count of accelerators, training job, software and restrictions
+together; everything a plan is made from, and its document."""
 
 import hashlib
 import json
@@ -11,18 +12,17 @@ from pydantic import Field, create_model, model_validator
 from pydantic_core import core_schema
 
 from planner.errors import InputError
-from planner.inputs.files import Reference, Strict, from_document, load
 from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
+from planner.inputs.values import Reference, Strict, from_document, load
 from planner.layouts.keys import KEYS, Form, LayoutKey
 from planner.problem.cluster import Cluster
-from planner.problem.frozen import FROZEN
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
-from planner.problem.objective import FREE, Counts, Days, Objective, Overlaps
-from planner.problem.recipes import RECIPES, TrainingPrecision
+from planner.problem.precision import RECIPES, TrainingPrecision
+from planner.problem.search_fields import FREE, Counts, Days, Objective, Overlaps
 from planner.problem.software import Software
 from planner.problem.topology import Topology
-from planner.problem.training import Training
+from planner.problem.training import FROZEN_PARAMETERS, Training
 
 DEFAULT_SOFTWARE = "megatron-core"
 
@@ -30,7 +30,7 @@ _Item = TypeVar("_Item")
 
 
 class _OneOrMore:
-    """A list of choices, or one choice for a list of itself; the JSON Schema says both."""
+    """A list of choices, or one choice, which stands for a list of itself."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         def listed(value: object) -> object:
@@ -39,8 +39,9 @@ class _OneOrMore:
         return core_schema.no_info_before_validator_function(listed, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        found: dict[str, Any] = handler(schema)
-        return {"anyOf": [*found["anyOf"], found["anyOf"][0]["items"]]}
+        optional_list: dict[str, Any] = handler(schema)
+        choices = optional_list["anyOf"]
+        return {"anyOf": [*choices, choices[0]["items"]]}
 
 
 Choices = Annotated[Annotated[tuple[_Item, ...], MinLen(1)] | None, _OneOrMore()]
@@ -85,28 +86,28 @@ class Search(_LayoutRestrictions):
 
     # Splits of the layers over stages and virtual stages, where the software can be told.
     stages: Literal["any", "default"] = "default"
-    # Free means training.precision alone, num_accelerators alone.
+    # Free means only training.precision, and only num_accelerators.
     precision: Choices[TrainingPrecision] = None
     num_accelerators: Counts | None = None
     objective: Objective = "time"
-    # For fewest_for_deadline: of the whole run (training.total_tokens), or of a step.
+    # For fewest_for_deadline: of the run (training.total_tokens), or of a step.
     deadline: Days | None = None
     step_deadline: Annotated[float, Quantity("s", above=0)] | None = None
     memory: Literal["fits", "fragile"] = "fits"
     tie_fraction: Annotated[float, Ge(0), Lt(1)] = 0.005
     orders: Literal["any", "framework"] = "any"
-    # Choose by the upper ends of the error bars of step time and peak memory.
+    # Choose by the upper ends of the prediction intervals of step time and peak memory.
     robust: bool = False
 
 
 class Scenario(Strict):
     """A job on a cluster; references are inlined, so a scenario is complete by itself."""
 
-    not_planned = FROZEN
+    not_planned = FROZEN_PARAMETERS
 
     model: Annotated[Model, Reference("model")]
     topology: Annotated[Topology, Reference("topology")]
-    # The nodes there are; without it, every domain of the topology is there and whole.
+    # The nodes that there are; without it, every domain of the topology is there and complete.
     inventory: Annotated[Inventory, Reference("inventory")] | None = None
     num_accelerators: Accelerators
     training: Training
@@ -118,33 +119,29 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _accelerators_exist(self) -> "Scenario":
-        most = self.topology.num_accelerators
-        if self.num_accelerators > most:
-            raise InputError(
-                f"{self.num_accelerators} accelerators are more than the {most} of topology "
-                f"{self.topology.name}",
-                key="num_accelerators",
-                value=self.num_accelerators,
-                allowed=f"an integer from 1 to {most}",
-                nearest=str(most),
-            )
+        self._check_count(self.topology.num_accelerators, f"of topology {self.topology.name}")
         return self
 
     @model_validator(mode="after")
     def _nodes_exist(self) -> "Scenario":
         if self.inventory is None:
             return self
-        most = Cluster.of(self.inventory, self.topology).largest
+        outermost = self.topology.tier_names[-1]
+        self._check_count(
+            Cluster.of(self.inventory, self.topology).largest,
+            f"usable ones that inventory {self.inventory.name} has in one {outermost} domain",
+        )
+        return self
+
+    def _check_count(self, most: int, whose: str) -> None:
         if self.num_accelerators > most:
             raise InputError(
-                f"{self.num_accelerators} accelerators are more than the {most} usable ones that "
-                f"inventory {self.inventory.name} has in one {self.topology.tier_names[-1]} domain",
+                f"{self.num_accelerators} accelerators are more than the {most} {whose}",
                 key="num_accelerators",
                 value=self.num_accelerators,
                 allowed=f"an integer from 1 to {most}",
                 nearest=str(most),
             )
-        return self
 
     @model_validator(mode="after")
     def _positions_exist(self) -> "Scenario":
@@ -164,9 +161,9 @@ class Scenario(Strict):
     def _precision_exists(self) -> "Scenario":
         accelerator = self.topology.accelerator
         able = [name for name in accelerator.peak_flops if name in accelerator.gemm]
-        asked = [(self.training.precision, "training.precision")]
-        asked += [(name, "search.precision") for name in self.search.precision or ()]
-        for precision, key in asked:
+        used = [(self.training.precision, "training.precision")]
+        used += [(name, "search.precision") for name in self.search.precision or ()]
+        for precision, key in used:
             if RECIPES[precision].peak not in able:
                 raise InputError(
                     f"{precision} needs {RECIPES[precision].peak} matmuls, which accelerator "
@@ -202,7 +199,7 @@ class Scenario(Strict):
         return self
 
     @model_validator(mode="after")
-    def _deadline_is_told(self) -> "Scenario":
+    def _deadline_is_complete(self) -> "Scenario":
         search, given = self.search, [self.search.deadline, self.search.step_deadline]
         wanted = search.objective == "fewest_for_deadline"
         if wanted != any(given) or all(given):
@@ -224,7 +221,14 @@ class Scenario(Strict):
 
 
 def load_scenario(name_or_path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
-    """Return a scenario by name or path; `overrides` are dotted keys to YAML text."""
+    """Return a scenario by name or path.
+
+    Args:
+        overrides: dotted keys and the YAML text that replaces what stands there, as of `--set`.
+
+    Raises:
+        InputError: no such file, or something in it is wrong.
+    """
     return load(name_or_path, "scenario", Scenario, overrides)
 
 
@@ -234,7 +238,11 @@ def scenario_to_document(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_from_document(document: object, path: str = "scenario") -> Scenario:
-    """Return the scenario of such a mapping; `path` names its origin in errors."""
+    """Return the scenario of such a mapping; `path` names its origin in errors.
+
+    Raises:
+        InputError: something in it is wrong.
+    """
     return from_document(document, path, Scenario)
 
 

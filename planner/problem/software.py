@@ -6,8 +6,8 @@ from annotated_types import Le
 from pydantic import Field, field_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Bytes, CountOrZero, Fraction, NotNegative, Positive, Seconds
+from planner.inputs.values import Strict
 from planner.layouts.keys import (
     ContextParallelKind,
     Dispatcher,
@@ -17,14 +17,21 @@ from planner.layouts.keys import (
     Schedule,
 )
 from planner.problem.model import Model
-from planner.problem.recipes import TrainingPrecision
+from planner.problem.precision import TrainingPrecision
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
+"""Axes that a framework's rank order names; its own dp is dp_shard times dp_replicate."""
+
 ZeroStage = Annotated[CountOrZero, Le(3)]
 
 
 class SoftwareCoefficients(Strict):
-    """Overlaps as shares of a group's busy time that compute can hide, overheads, margins."""
+    """The fitted numbers of a framework.
+
+    Overlaps are the shares of a group's busy time that computation can hide. The multiplier is on
+    the time of memory-bound kernels; `allocator_fraction` is what the caching allocator loses, as
+    a share of the memory in use; the straggler fraction is of the step, per doubling of the ranks.
+    """
 
     tp_overlap_fraction: Fraction
     dp_overlap_fraction: Fraction
@@ -37,87 +44,97 @@ class SoftwareCoefficients(Strict):
 
 
 class Software(Strict):
-    """A framework's rules (ids), rank orders (innermost axis first), schedules and numbers."""
+    """A software profile: what a framework allows, how it works, and the few numbers it costs.
+
+    `rules` are ids of rules that hold in addition to those of every framework; rank orders in
+    `orders` have the innermost axis first; `frameworks` are names by which runs and users mean
+    this profile.
+    """
 
     name: str
     description: str
     frameworks: tuple[str, ...] = ()
-    # A profile of the same framework run in another way, whose coefficients mean the same.
+    # Another profile of the same framework, which uses the same coefficients.
     kin: str | None = None
     rules: tuple[str, ...]
     orders: dict[str, tuple[OrderAxis, ...]] = Field(min_length=1)
     schedules: tuple[Schedule, ...] = Field(min_length=1)
     zero_stages: tuple[ZeroStage, ...] = Field(min_length=1)
+    # Whether states are sharded over all data-parallel ranks, or over groups of any size.
     shard_groups: Literal["full", "any"]
     recompute: tuple[Recompute, ...] = Field(min_length=1)
-    # Whether full recomputation can stop after the first layers of every chunk.
+    # Whether full recompute can be limited to the first layers of every chunk.
     recompute_counts: bool = False
     sequence_parallel: Literal["always", "never", "optional"]
-    # What runs beside computation unless a layout says otherwise.
+    # Axes whose communication overlaps with computation unless a layout says otherwise.
     overlap: tuple[Overlap, ...]
-    # How context-parallel ranks share attention; the first is the usual one.
+    # How context-parallel ranks share attention; the first is the default.
     cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
-    # What the usual split of a pipeline counts as layers before and after the model's.
+    # What the default stage split counts as layers before and after the model's own.
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
-    # Which other splits it can be told: any, first and last stage of their own, none.
+    # Which other stage splits can be set: any; only other first and last stages; none.
     stage_splits: Literal["any", "ends", "even"] = "even"
-    # Whether the first and the last chunk may hold no layer beside embedding, head and loss.
+    # Whether the first and the last chunk may have no layer, only embedding, or head and loss.
     empty_end_chunks: bool = False
-    # Whether without sequence parallelism each tp rank sends its part of a stage's output alone.
+    # Whether, without sequence parallelism, each tp rank sends only its share of a stage's output.
     scatters_boundaries: bool = False
-    # How tokens may travel to experts; none: no experts.
+    # How tokens may travel to experts; empty: models with experts are not supported.
     dispatchers: tuple[Dispatcher, ...] = ()
-    # What may live in the host's memory; nothing always may.
+    # What may be offloaded to the host's memory; offloading nothing is always allowed.
     offloads: tuple[Offload, ...] = ()
-    # Whether one kernel multiplies for all experts of a rank, or one after another.
+    # Whether one kernel multiplies for all experts of a rank, or one kernel for each.
     groups_matmuls: bool = False
     gradient_bytes: Bytes
-    # Held per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
+    # Per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
     logits_bytes: Bytes
-    # Whether with ZeRO-1 and 2 each rank broadcasts its updated weights, or all are gathered.
+    # Whether, with ZeRO-1 and 2, each rank broadcasts its updated weights, or all are gathered.
     broadcasts_weights: bool = False
-    # Whether buckets of gradients hold more parameters the more ranks share them.
+    # Whether gradient buckets have more parameters the more ranks share them.
     buckets_grow: bool = False
-    # A weight's gradient before it is added to those held, per parameter; null: made in place.
+    # Per parameter, a gradient before it is accumulated; null: it is accumulated in place.
     fresh_gradient_bytes: Bytes | None = None
-    # Whether rotary embedding and the MLP's activation run operator by operator, each keeping its
-    # output but where it is linear.
+    # Whether rotary embedding and the MLP's activation run operator by operator; each operator then
+    # keeps its output, unless it is linear.
     eager_elementwise: bool = False
     # Whether norms run operator by operator, with FP32 in between.
     eager_norm: bool = False
-    # Whether sequence parallelism keeps what it gathered before a matmul, not to gather it again.
+    # Whether sequence parallelism keeps the inputs that it gathered before a matmul, instead of
+    # gathering them a second time in the backward pass.
     keeps_gathered_inputs: bool = False
-    # Whether ZeRO-3 in a pipeline gathers weights and scatters gradients once a step.
+    # Whether ZeRO-2 and 3 in a pipeline gather weights and scatter gradients once per step, not
+    # once per micro-batch.
     gathers_once_in_pipelines: bool = False
-    # Precisions in which sequence parallelism gathers what matmuls read after the cast, not before.
+    # Precisions in which sequence parallelism gathers matmul inputs after their cast, not before.
     gathers_as_cast: tuple[TrainingPrecision, ...] = ()
     # Precisions in which ZeRO gathers weights after the cast, not before.
     gathers_weights_as_cast: tuple[TrainingPrecision, ...] = ()
-    # Precisions whose weights are held as matmuls read them alone.
+    # Precisions in which only the cast weights are kept, without a 16-bit copy.
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
-    # Whether a rank gathers logits of the whole vocabulary for the loss, or keeps its tp share.
+    # Whether a rank gathers the logits of all tp ranks for the loss, or keeps its share.
     gathers_logits: bool = False
-    # Context and libraries of a process; one live communicator's buffers.
+    # Of a process: the accelerator's context and libraries.
     runtime_bytes: Bytes
+    # Of the buffers of one communicator.
     communicator_bytes: Bytes
-    # Predictions within this share below the capacity are fragile.
+    # Predicted peaks within this share below the capacity are fragile.
     fragile_fraction: Fraction
     coefficients: SoftwareCoefficients
 
     @property
     def family(self) -> str:
-        """What profiles of one framework share."""
+        """The name under which profiles of one framework go together: of `kin`, else its own."""
         return self.kin or self.name
 
     @property
     def only_1f1b(self) -> bool:
-        """Whether all pipelines are 1F1B or interleaved: no weight gradients apart, no folds."""
+        """Whether every schedule is 1F1B or interleaved: weight gradients are not computed apart
+        from input gradients, and no stage holds chunks of both ends of the model."""
         return set(self.schedules) <= {"1f1b", "interleaved"}
 
     def reserved_layers(self, model: Model) -> tuple[int, int]:
-        """What the usual split counts as layers at the first and last stage of a model's pipeline.
+        """Return how many layers the default stage split reserves at the first and the last stage.
 
-        Nothing that counts where a layer pattern is split evenly.
+        None are reserved of models with a layer pattern, which are split evenly.
         """
         if model.layer_pattern is not None:
             return 0, 0

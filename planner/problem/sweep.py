@@ -1,39 +1,39 @@
 """The sweep file: a base scenario, axes of values for its keys, and which points to leave out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 from pydantic import Field, SkipValidation, model_validator
-from pydantic_core import core_schema
 
-from planner.errors import InputError, nearest_of
-from planner.inputs.complaints import Described
+from planner.errors import InputError, Place
+from planner.inputs.complaints import Described, Parsed, unknown_key
 from planner.inputs.documents import show
-from planner.inputs.files import Reference, Strict
 from planner.inputs.quantities import Quantity
+from planner.inputs.values import Reference, Strict
 from planner.problem.scenario import Scenario
 
 MAX_POINTS = 100_000
+"""Of a sweep, and values of a range."""
 
 Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """A glob of files, each of which is a value of a key that takes a file."""
+class FileGlob:
+    """A glob; each file that it finds is a value of a key that takes a file."""
 
     files: str
 
 
-Values = tuple[Any, ...] | Pattern
-"""The values of an axis; of keys stepped together each value is a list, one for each key."""
+Values = tuple[Any, ...] | FileGlob
+"""The values of an axis. Of keys that change together, each value is a list, one item per key."""
 
 
-class AxisValues(Described):
-    """A list, a range written out, or a glob of files."""
+class AxisValues(Parsed):
+    """A list of values, a range of numbers, or a glob of files."""
 
     allowed = (
         "a list of values, {from: 8, to: 64, step: 8}, {from: 8, to: 64, times: 2} or "
@@ -41,7 +41,11 @@ class AxisValues(Described):
     )
 
     def read(self, value: object) -> Values:
-        """Return the values of what stands in a file."""
+        """Return the values of an axis, a range written out.
+
+        Raises:
+            InputError: none of the three, or a range that is endless or misses its end.
+        """
         if isinstance(value, tuple):
             if not value:
                 raise InputError("the list is empty", value=value, allowed=self.allowed)
@@ -50,11 +54,8 @@ class AxisValues(Described):
             raise InputError(f"{show(value)} is not a list", value=value, allowed=self.allowed)
         if "files" in value:
             _check_keys(value, ("files",))
-            return Pattern(_text(value, "files"))
+            return FileGlob(_text(value, "files"))
         return _written_out(value)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         number = {"type": "number"}
@@ -65,11 +66,11 @@ class AxisValues(Described):
                 *(
                     {
                         "type": "object",
-                        "properties": {**bounds, way: number},
-                        "required": ["from", "to", way],
+                        "properties": {**bounds, growth: number},
+                        "required": ["from", "to", growth],
                         "additionalProperties": False,
                     }
-                    for way in ("step", "times")
+                    for growth in ("step", "times")
                 ),
                 {
                     "type": "object",
@@ -85,13 +86,7 @@ class AxisValues(Described):
 def _check_keys(value: Mapping[str, object], keys: tuple[str, ...]) -> None:
     for key in value:
         if key not in keys:
-            raise InputError(
-                "unknown key",
-                key=key,
-                value=value[key],
-                allowed=f"the keys {', '.join(keys)}",
-                nearest=nearest_of(key, keys),
-            )
+            raise unknown_key(key, value[key], keys)
 
 
 def _text(value: Mapping[str, object], key: str) -> str:
@@ -116,47 +111,55 @@ def _written_out(value: Mapping[str, object]) -> tuple[Number, ...]:
         raise InputError(
             "a range needs either 'step' or 'times'", value=value, allowed=AxisValues.allowed
         )
-    way = "step" if "step" in value else "times"
-    written = [_number(value, key) for key in ("from", "to", way)]
+    growth = "step" if "step" in value else "times"
+    written = [_number(value, key) for key in ("from", "to", growth)]
+    # Decimals, so that from 0.1 by 0.1 reaches 0.3.
     first, last, by = (Decimal(str(number)) for number in written)
-    moves = by > 0 if way == "step" else by > 1 and first > 0
-    if not moves or last < first:
+    grows = by > 0 if growth == "step" else by > 1 and first > 0
+    if not grows or last < first:
+        key = "to" if grows else growth
         raise InputError(
             "the range is empty or has no end",
-            key=way if not moves else "to",
-            value=value[way if not moves else "to"],
+            key=key,
+            value=value[key],
             allowed="'to' not below 'from'; 'step' above 0; 'times' above 1, from a number above 0",
         )
     numbers = [first]
     while numbers[-1] < last and len(numbers) < MAX_POINTS:
-        numbers.append(numbers[-1] + by if way == "step" else numbers[-1] * by)
-    whole = all(isinstance(number, int) for number in written)
-    if numbers[-1] < last:
-        raise InputError(
-            f"a range from {written[0]} to {written[1]} has more than {MAX_POINTS:,} values",
+        numbers.append(numbers[-1] + by if growth == "step" else numbers[-1] * by)
+    if numbers[-1] != last:
+        raise _never_reached(written[0], written[1], numbers[-2:], last)
+    all_integers = all(isinstance(number, int) for number in written)
+    return tuple(int(number) if all_integers else float(number) for number in numbers)
+
+
+def _never_reached(
+    first: Number, last: Number, around: Sequence[Decimal], end: Decimal
+) -> InputError:
+    """Return the error that a range misses its end; `around` are its last two numbers."""
+    if around[-1] < end:
+        return InputError(
+            f"a range from {first} to {last} has more than {MAX_POINTS:,} values",
             key="to",
-            value=written[1],
+            value=last,
             allowed=f"a range of at most {MAX_POINTS:,} values",
         )
-    if numbers[-1] != last:
-        near = [number for number in numbers[-2:] if number >= first]
-        raise InputError(
-            f"a range from {written[0]} does not reach {written[1]}",
-            key="to",
-            value=written[1],
-            allowed="an end that the range reaches",
-            nearest=" or ".join(str(number) for number in near),
-        )
-    return tuple(int(number) if whole else float(number) for number in numbers)
+    return InputError(
+        f"a range from {first} does not reach {last}",
+        key="to",
+        value=last,
+        allowed="an end that the range reaches",
+        nearest=" or ".join(str(number) for number in around),
+    )
 
 
 # ---------------------------------------------------------------- filters
 
-COMPARISONS = ("above", "at_least", "below", "at_most", "multiple_of")
+COMPARISONS: tuple[str, ...] = ("above", "at_least", "below", "at_most", "multiple_of")
 
 
-class Conditions(Described):
-    """Keys and what their values must be; all of them must hold."""
+class Conditions(Parsed):
+    """Keys and what their values must be; all conditions must be met."""
 
     allowed = (
         "a mapping of keys to a value, to a list of values, or to a mapping of "
@@ -164,18 +167,22 @@ class Conditions(Described):
     )
 
     def read(self, value: object) -> dict[str, Any]:
-        """Return the conditions of what stands in a file, checked."""
+        """Return the conditions, by key.
+
+        Raises:
+            InputError: not a mapping, an unknown comparison, or one with neither number nor key.
+        """
         if not isinstance(value, Mapping) or not value:
-            raise InputError(
-                f"{show(value)} holds no conditions", value=value, allowed=self.allowed
-            )
+            is_empty = isinstance(value, Mapping)
+            what = "no conditions are given" if is_empty else f"{show(value)} is not a mapping"
+            raise InputError(what, value=value, allowed=self.allowed)
         for key, condition in value.items():
             if not isinstance(condition, Mapping):
                 continue
             try:
                 _check_keys(condition, COMPARISONS)
             except InputError as error:
-                raise error.located(None, None, None, f"{key}.{error.key}") from None
+                raise error.located(Place(key=f"{key}.{error.key}")) from None
             for name, other in condition.items():
                 if isinstance(other, bool) or not isinstance(other, int | float | str):
                     raise InputError(
@@ -185,9 +192,6 @@ class Conditions(Described):
                         allowed="a number, or another key of the scenario",
                     )
         return dict(value)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         other = {"anyOf": [{"type": "number"}, {"type": "string"}]}
@@ -205,7 +209,7 @@ class Conditions(Described):
 
 
 class Filter(Strict):
-    """Which points stay: those that `keep` holds of, or all but those that `drop` holds of."""
+    """Which points are planned: those that meet `keep`, or those that do not meet `drop`."""
 
     keep: Annotated[dict[str, Any], Conditions()] | None = None
     drop: Annotated[dict[str, Any], Conditions()] | None = None
@@ -221,19 +225,20 @@ class Filter(Strict):
 
 
 class Axes(Described):
-    """Keys and their values."""
+    """Keys of the scenario and their values."""
 
     allowed = "a mapping of one or more dotted keys of the scenario to their values"
 
 
 class SweepFile(Strict):
-    """Axes are crossed, the first changing slowest; every point is a full plan.
+    """A base scenario and axes, which are crossed, the first changing slowest.
 
-    The base is checked with the values of each point, so it may leave out what an axis gives.
+    Every point is a plan of its own. The base is checked together with the values of each point,
+    so it may leave out what an axis gives.
     """
 
     base: Annotated[SkipValidation[Scenario], Reference("scenario")]
-    # Dotted keys of the scenario, as of --set; keys joined by commas are stepped together.
+    # Dotted keys of the scenario, as of --set; keys joined by commas change together.
     axes: Annotated[dict[str, Annotated[Any, AxisValues()]], Axes()] = Field(min_length=1)
     filters: tuple[Filter, ...] = ()
     top_k: Annotated[int, Ge(1), Le(1000)] = 5
@@ -278,7 +283,7 @@ class SweepFile(Strict):
 
 
 def keys_of(axis: str) -> tuple[str, ...]:
-    """Return the dotted keys of an axis; several are stepped together."""
+    """Return the dotted keys of an axis; several change together."""
     return tuple(key.strip() for key in axis.split(","))
 
 
@@ -288,7 +293,7 @@ def _check_rows(axis: str, keys: tuple[str, ...], values: Values) -> None:
         if not isinstance(row, tuple) or len(row) != len(keys):
             raise InputError(
                 f"{show(row)} does not give {', '.join(keys)} a value each",
-                key=f"axes.{axis}" if isinstance(values, Pattern) else f"axes.{axis}.{position}",
+                key=f"axes.{axis}" if isinstance(values, FileGlob) else f"axes.{axis}.{position}",
                 value=row,
                 allowed=f"a list of lists of {len(keys)} values",
             )

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Reference, Strict
 from planner.inputs.quantities import (
     Bytes,
     BytesPerSecond,
@@ -17,61 +16,77 @@ from planner.inputs.quantities import (
     Seconds,
     Sourced,
 )
+from planner.inputs.values import Reference, Strict
 from planner.problem.hardware import Accelerator
 
 RESERVED_TIER = "hbm"
+"""The accelerator's memory, which reports list together with the tiers."""
 
 
 class Fabric(Strict):
-    """A kind of link: data-sheet rate per accelerator and direction, latencies, achieved shares."""
+    """The links of a tier: rate per accelerator and direction, latencies, achieved shares.
+
+    `bandwidth` is the data sheet's; efficiencies are the shares of it that long messages reach.
+    `base_latency` is the start-up time of a collective, `hop_latency` that of each of its steps.
+    """
 
     name: str
     kind: Literal["scale-up", "network"]
     bytes_per_second: BytesPerSecond = Field(alias="bandwidth")
     base_seconds: Seconds = Field(alias="base_latency")
     hop_seconds: Seconds = Field(alias="hop_latency")
-    # How early messages leave the start-up time: T = L + B + min(W, 2·ramp·√(W·B)), W from L.
+    # Short messages start after L, long ones, which use slower protocols, W later; between them
+    # T = L + B + min(W, 2·ramp·√(W·B)), where B is the time of the bytes and W follows from L.
     ramp: NotNegative
     efficiency: Efficiency
     # In-switch reduction moves fewer bytes than the ring that bus bandwidth counts: above 1.
     all_reduce_efficiency: Annotated[Figure, Sourced(above=0, at_most=2)]
     all_to_all_efficiency: Efficiency
     p2p_efficiency: Efficiency
-    # Sends of up to 64 MiB use few of the links at once; absent where that makes no difference.
+    # Of sends of up to 64 MiB, which use few of the links at once; absent: no difference.
     short_send_bytes_per_second: BytesPerSecond | None = Field(
         alias="short_send_bandwidth", default=None
     )
     # Accelerators that a full mesh links pairwise: fewer of them share fewer links.
     mesh_members: Annotated[Figure, Sourced(at_least=2)] | None = None
-    # What a hop takes longer for messages above the eager limit, which the two ends agree on first.
+    # What each hop takes longer for messages above the eager limit, as the two ends agree first.
     rendezvous_seconds: Seconds | None = Field(alias="rendezvous_latency", default=None)
     eager_bytes: Bytes | None = Field(alias="eager_limit", default=None)
     # Switches that reduce all-reduces (SHARP): share of the bandwidth at which a rank's bytes go up
-    # once and down once, and the time of one pass through the switches; absent: they do not.
+    # once and down once, and the time of one pass through the switches; absent: no such switches.
     sharp_efficiency: Efficiency | None = None
     sharp_seconds: Seconds | None = Field(alias="sharp_latency", default=None)
-    # Time of a rank's own part of a collective over that of a part on the links; absent: none.
+    # A rank copies its own share of a collective too: its time over that of a share on the links.
+    # Absent: it takes no time.
     own_part: Annotated[Figure, Sourced(above=0, at_most=1)] | None = None
 
     @model_validator(mode="after")
-    def _pairs(self) -> "Fabric":
-        for one, other in PAIRS:
-            names = [type(self).model_fields[name].alias or name for name in (one, other)]
-            given = [getattr(self, name) is not None for name in (one, other)]
-            if given[0] != given[1]:
+    def _pairs_are_complete(self) -> "Fabric":
+        for pair in PAIRS:
+            given = {
+                type(self).model_fields[name].alias or name: getattr(self, name) is not None
+                for name in pair
+            }
+            if len(set(given.values())) == 2:
+                present, absent = sorted(given, key=given.__getitem__, reverse=True)
                 raise InputError(
-                    f"'{names[given.index(True)]}' is given without '{names[given.index(False)]}'",
-                    key=names[given.index(True)],
+                    f"'{present}' is given without '{absent}'",
+                    key=present,
                     allowed="both of the two, or neither",
                 )
         return self
 
 
 PAIRS = (("rendezvous_seconds", "eager_bytes"), ("sharp_efficiency", "sharp_seconds"))
+"""Attributes of a fabric that only mean something together."""
 
 
 class Tier(Strict):
-    """One tier: `width` children a domain (accelerators, or domains of the tier below)."""
+    """One tier; each domain of it has `width` children: accelerators, or domains of the tier below.
+
+    `bandwidth` overrides the fabric's; an `oversubscription` of 2 halves what the tier carries for
+    each accelerator.
+    """
 
     name: str = Field(min_length=1)
     width: Count
@@ -81,12 +96,15 @@ class Tier(Strict):
 
     @property
     def link_bytes_per_second(self) -> Figure:
-        """Rate of an accelerator's own links: the override, else the fabric's."""
+        """Bytes per second of an accelerator's own links: the override, else the fabric's."""
         return self.fabric.bytes_per_second if self.bandwidth is None else self.bandwidth
 
     @property
     def bytes_per_second(self) -> float:
-        """Rate per accelerator and direction after override and oversubscription, as on paper."""
+        """Bytes per second per accelerator and direction, after override and oversubscription.
+
+        As on paper: efficiencies come on top.
+        """
         return float(self.link_bytes_per_second) / float(self.oversubscription or 1.0)
 
 
@@ -132,7 +150,7 @@ class Topology(Strict):
         return prod(self.widths)
 
     def link_rate_key(self, position: int) -> str:
-        """Key of the value of a tier's `link_bytes_per_second` in a topology's file."""
+        """Return the dotted key of a tier's `link_bytes_per_second` in a topology's file."""
         own = self.tiers[position].bandwidth is not None
         return f"tiers.{position}.{'bandwidth' if own else 'fabric.bandwidth'}.value"
 

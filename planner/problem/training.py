@@ -1,47 +1,62 @@
-"""The training job: batch, sequence, precision, optimizer."""
+"""The training job: batch, sequence, precision, optimizer; every parameter is trained."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from planner.errors import InputError
-from planner.inputs.files import Strict
 from planner.inputs.quantities import Count
-from planner.problem.batch import Amount, Band
-from planner.problem.frozen import FROZEN
-from planner.problem.hardware import AttentionBackend, Precision
-from planner.problem.recipes import RECIPES, TrainingPrecision
+from planner.inputs.values import Strict
+from planner.problem.batch import Band, BatchSize
+from planner.problem.hardware import AttentionBackend
+from planner.problem.precision import RECIPES, Precision, TrainingPrecision
 
 CudaGraphs = Literal["none", "partial", "full"]
+"""What of a step is captured in CUDA graphs: nothing, all but the experts, everything."""
+
+_FULL_TRAINING = (
+    "adapters and frozen parameters are not planned: every parameter is taken to have a gradient "
+    "and optimizer states (fine-tuning of all of them is planned as it is, without this key)"
+)
+
+FROZEN_PARAMETERS: Mapping[str, str] = dict.fromkeys(
+    (
+        "lora", "qlora", "dora", "peft", "adapter", "sft", "frozen", "freeze", "trainable",
+        "finetun", "fine",
+    ),
+    _FULL_TRAINING,
+)  # fmt: skip
+"""Beginnings of words in keys with which users train only some parameters (Hugging Face peft,
+NeMo, torchtune, LLaMA-Factory, ms-swift), and the answer that this is not planned."""
 
 
 class Training(Strict):
     """One job; `global_batch_size` counts sequences of `sequence_length` tokens.
 
-    Instead of it `global_batch_tokens` may be given; either may be a band, of which the planner
-    chooses the batch of the least time per token.
+    Instead of it `global_batch_tokens` may be given; either may be a band, in which the planner
+    chooses the batch with the least time per token.
     """
 
-    not_planned = FROZEN
+    not_planned = FROZEN_PARAMETERS
 
     sequence_length: Count
-    batch: Annotated[int | Band | None, Amount("sequences")] = Field(
+    batch: Annotated[int | Band | None, BatchSize("sequences")] = Field(
         alias="global_batch_size", default=None
     )
-    global_batch_tokens: Annotated[int | Band | None, Amount("tokens", words=True)] = None
+    global_batch_tokens: Annotated[int | Band | None, BatchSize("tokens", suffixes=True)] = None
     precision: TrainingPrecision
     optimizer: Literal["adam"]
-    # Documents packed into a sequence, tokens of each: attention stays inside a document. Taken as
-    # alike; of unlike ones it is the length that the mean token sees, Σ length² / Σ length.
+    # Tokens of each document packed into a sequence: attention stays inside a document. Documents
+    # of different lengths count as the length around the mean token, Σ length² / Σ length.
     mean_document_length: Count | None = None
     total_tokens: Annotated[float, Gt(0)] | None = None
     attention: Literal["auto"] | AttentionBackend = "auto"
-    # Coefficient of variation of the tokens of a layer's experts. Balanced routing has 0; what
-    # real routers leave unbalanced makes a step 8 to 20 % longer than runs with forced balance.
+    # Coefficient of variation of the tokens of a layer's experts. Balanced routing has 0; the
+    # imbalance that real routers leave makes a step 8 to 20 % longer than forced balance.
     # Among E experts of which a token chooses k it is at most √(E/k − 1).
     expert_load_variation: Annotated[float, Ge(0), Le(16)] = 0.2
-    # What of a step is captured in CUDA graphs: nothing, all but the experts, everything.
     cuda_graphs: CudaGraphs = "none"
 
     @model_validator(mode="after")
@@ -53,16 +68,21 @@ class Training(Strict):
                 key="global_batch_size" if missing else "global_batch_tokens",
                 allowed="either global_batch_size (sequences) or global_batch_tokens",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_has_whole_sequences(self) -> "Training":
         least, most = self.batch_range
         if least > most or least < 1:
-            given, length = self.global_batch_tokens, self.sequence_length
-            below = (given.at_least if isinstance(given, Band) else given or 0) // length * length
+            tokens, length = self.global_batch_tokens, self.sequence_length
+            below = (tokens.at_least if isinstance(tokens, Band) else tokens or 0) // length
+            multiples = (below * length, (below + 1) * length)
             raise InputError(
                 f"no whole number of sequences of {length} tokens makes that batch",
                 key="global_batch_tokens",
-                value=given if isinstance(given, int) else None,
-                allowed=f"a multiple of {length}, or a band that holds one",
-                nearest=" or ".join(str(n) for n in (below, below + length) if n),
+                value=tokens if isinstance(tokens, int) else None,
+                allowed=f"a multiple of {length}, or a band that contains one",
+                nearest=" or ".join(str(multiple) for multiple in multiples if multiple),
             )
         return self
 
@@ -81,20 +101,20 @@ class Training(Strict):
 
     @property
     def batch_range(self) -> tuple[int, int]:
-        """The least and the greatest batch that may be chosen, in sequences; mostly the same."""
-        given, unit = self.batch, 1
-        if given is None:
-            given, unit = self.global_batch_tokens, self.sequence_length
-        assert given is not None
-        least, most = (given.at_least, given.at_most) if isinstance(given, Band) else (given, given)
+        """The smallest and the largest batch that may be chosen, in sequences; mostly the same."""
+        batch, unit = self.batch, 1
+        if batch is None:
+            batch, unit = self.global_batch_tokens, self.sequence_length
+        assert batch is not None
+        least, most = (batch.at_least, batch.at_most) if isinstance(batch, Band) else (batch, batch)
         return -(-least // unit), most // unit
 
     @property
     def global_batch_size(self) -> int:
-        """Sequences a step.
+        """Sequences per step.
 
         Raises:
-            InputError: the batch is a band, of which none is chosen yet.
+            InputError: the batch is a band, in which none has been chosen yet.
         """
         least, most = self.batch_range
         if least != most:
@@ -106,20 +126,20 @@ class Training(Strict):
         return least
 
     def allows_batch(self, sequences: Any) -> Any:
-        """Whether a batch of so many sequences (numbers or arrays) may be chosen."""
+        """Whether a batch of so many sequences may be chosen; a number or an array of any shape."""
         least, most = self.batch_range
         return (least <= sequences) & (sequences <= most)
 
     def with_batch(self, sequences: int) -> "Training":
-        """The job with a batch of so many sequences."""
+        """Return the job with a batch of so many sequences."""
         return self.replace(batch=sequences, global_batch_tokens=None)
 
     @property
     def document_length(self) -> int:
-        """Tokens that attend to each other: of a document, of the whole sequence if not packed."""
+        """Tokens that attend to each other: a document, or the sequence where none are packed."""
         return self.mean_document_length or self.sequence_length
 
     @property
     def peak_key(self) -> Precision:
-        """Which dense peak of the accelerator the main matmuls run against."""
+        """The precision whose dense peak the main matmuls run against."""
         return RECIPES[self.precision].peak

@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from planner.errors import InputError, PlannerError, nearest_of
 from planner.inputs.complaints import inner, marks_of
 from planner.inputs.documents import Node
-from planner.inputs.files import Changes, Reference, assembled, read, resolve, value_of
+from planner.inputs.files import read, resolve
+from planner.inputs.values import Changes, Reference, inlined, value_of
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
-from planner.problem.sweep import MAX_POINTS, Filter, Pattern, SweepFile, keys_of
+from planner.problem.sweep import MAX_POINTS, FileGlob, Filter, SweepFile, keys_of
 from planner.sweep.version import program_version
 
 MOST_PARTS = 1024
@@ -76,7 +77,7 @@ class Scenarios:
                 )
             except (ValidationError, InputError):
                 pass  # the whole, read at once, knows the place of what is wrong
-        return value_of(assembled(self._base, Scenario, self._folder, changes), Scenario)
+        return value_of(inlined(self._base, Scenario, self._folder, changes), Scenario)
 
     def _part(self, name: str, changes: Changes) -> Any:
         own = {key: node for key, node in changes.items() if key[0] == name}
@@ -90,7 +91,7 @@ class Scenarios:
     def _read(self, name: str, changes: Changes) -> Any:
         child = self._base.child(name)
         alone = replace(self._base, value={} if child is None else {name: child})
-        part = assembled(alone, Scenario, self._folder, changes).child(name)
+        part = inlined(alone, Scenario, self._folder, changes).child(name)
         assert part is not None
         cls: Any = _PARTS.get(name)
         cls = getattr(cls, "__origin__", cls)
@@ -110,7 +111,7 @@ class _Step:
 
 def _steps(axis: str, node: Node, values: Any, folder: Path) -> list[_Step]:
     keys = keys_of(axis)
-    if isinstance(values, Pattern):
+    if isinstance(values, FileGlob):
         return [_Step((text,), (file,)) for text, file in _matching(keys[0], node, values, folder)]
     steps = []
     for position, value in enumerate(values):
@@ -149,7 +150,7 @@ def _placed(key: str, node: Node, folder: Path) -> Node:
     return replace(node, value=str(folder / text)) if beside else node
 
 
-def _matching(key: str, node: Node, pattern: Pattern, folder: Path) -> Iterator[tuple[str, Node]]:
+def _matching(key: str, node: Node, pattern: FileGlob, folder: Path) -> Iterator[tuple[str, Node]]:
     place: dict[str, Any] = {"path": node.path, "line": node.line, "column": node.column}
     if _reference(key) is None:
         fields = [name for name in _PARTS if _reference(name)]
@@ -254,7 +255,7 @@ def read_points(name_or_path: str | Path) -> Points:
             MAX_POINTS, or two have the same inputs.
     """
     path = resolve("sweep", name_or_path)
-    root = assembled(read(path), SweepFile, path.parent)
+    root = inlined(read(path), SweepFile, path.parent)
     settings = value_of(root, SweepFile)
     base, axes_node = root.child("base"), root.child("axes")
     assert base is not None and axes_node is not None

@@ -12,7 +12,7 @@ from planner.advise.roofline import load_subject, roofline, roofline_of
 from planner.advise.roofs import COLLECTIVES
 from planner.cost.collectives import SIMPLE_BASE
 from planner.errors import InputError, UnknownNameError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 from tests.report.fabricated import SCENARIO, fabricated_plan

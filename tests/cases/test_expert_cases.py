@@ -13,7 +13,8 @@ import pytest
 
 from planner import api
 from planner.planning.plan import Plan
-from planner.problem.model import Model, MoE
+from planner.problem.blocks import MoE
+from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from tests.expert_scenarios import EVEN, shipped_scenario
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from planner import api
 from planner.cli import main
 from planner.errors import InputWarning
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.model import Model
 from tests.inputs.huggingface.configs import PUBLISHED, published
 

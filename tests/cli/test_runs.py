@@ -14,7 +14,8 @@ from planner.cli import main
 from planner.cost import prediction_intervals as bars
 from planner.evidence.fits.intervals import calibrate_errors
 from planner.evidence.published_runs import read_runs
-from planner.inputs.files import data_root, load
+from planner.inputs.files import data_root
+from planner.inputs.values import load
 from planner.problem.software import Software
 
 OLD_SOURCES = ("2104.04473", "2205.05198", "Oneflow-Inc/DLPerf")

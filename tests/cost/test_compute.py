@@ -22,8 +22,8 @@ from planner.cost.compute import (
 from planner.cost.context import CostContext
 from planner.cost.ways import ring_members
 from planner.layouts.layout import CP_KINDS, RECOMPUTE, Layout
-from planner.problem.pattern import DENSE
-from planner.problem.recipes import RECIPES, TrainingPrecision
+from planner.problem.blocks import DENSE
+from planner.problem.precision import RECIPES, TrainingPrecision
 from tests.scenarios import (
     BACKENDS,
     LOSSY,

@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost.context import TierArrays, attended_share, attention_backend
 from planner.errors import InputError
-from planner.problem.model import MLA, MoE
+from planner.problem.blocks import MLA, MoE
 from tests.scenarios import (
     PEAK,
     accelerator,

@@ -25,8 +25,8 @@ from planner.cost.memory import (
     worst_stage,
 )
 from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
+from planner.problem.blocks import DENSE, SPARSE
 from planner.problem.model import Model
-from planner.problem.pattern import DENSE, SPARSE
 from tests.expert_scenarios import (
     LATENT,
     SHIPPED,

@@ -17,8 +17,7 @@ from planner.cost.compute import layer_times, on_unique
 from planner.cost.context import CostContext
 from planner.cost.experts import ExpertTimes, expert_kernels, expert_times, imbalance, own_tokens
 from planner.layouts.layout import DISPATCHERS, Layout
-from planner.problem.model import MoE
-from planner.problem.pattern import DENSE, SPARSE
+from planner.problem.blocks import DENSE, SPARSE, MoE
 from tests.expert_scenarios import (
     EVEN,
     experts,

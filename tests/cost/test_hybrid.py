@@ -21,7 +21,7 @@ from planner.cost.statespace import scan_bytes, scan_flops, scan_widths
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.grids import EXPERT_GRID
 from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
-from planner.problem.pattern import Block
+from planner.problem.blocks import Block
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.hybrid_scenarios import (
     PATTERN,

@@ -16,7 +16,7 @@ from planner.cost.layers import (
     model_stages,
     num_layers,
 )
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.model import Model
 from tests.expert_scenarios import LATENT, experts, sparse_model

@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost import step
 from planner.cost.context import CostContext
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import order_splits
 from planner.planning.assess import memory_report

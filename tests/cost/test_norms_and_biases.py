@@ -13,7 +13,7 @@ from planner.cost.context import CostContext
 from planner.cost.memory import stage_parameters
 from planner.cost.ways import ring_members
 from planner.layouts.layout import CP_KINDS, Layout
-from planner.problem.pattern import DENSE
+from planner.problem.blocks import DENSE
 from tests.scenarios import NO_LIMIT, accelerator, context, model, topology, training
 
 H, F, TOKENS, HBM = 32, 128, 64, 1e9

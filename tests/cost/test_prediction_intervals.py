@@ -11,11 +11,12 @@ from planner.cost import prediction_intervals as bars
 from planner.cost.context import CostContext
 from planner.cost.prediction_intervals import KINDS, Ends, PredictionErrors
 from planner.errors import InputError
-from planner.inputs.files import data_root, load, names, parse
+from planner.inputs.files import data_root, names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load, parse
 from planner.layouts.layout import Layout, LayoutTable
+from planner.problem.blocks import MoE
 from planner.problem.hardware import Accelerator
-from planner.problem.model import MoE
 from planner.problem.software import Software
 from tests.scenarios import (
     accelerator,

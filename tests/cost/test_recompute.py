@@ -14,7 +14,7 @@ from planner.cost.memory import rank_classes, stage_memory
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.layout import Layout
 from planner.layouts.stage_split import chunk_layers, chunk_range
-from planner.problem.pattern import DENSE
+from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits
 from tests.scenarios import context, model
 

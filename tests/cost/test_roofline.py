@@ -27,7 +27,7 @@ from planner.cost.roofline import (
     ridge,
     streaming_intensity,
 )
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
 
 BF16, FP8, FP32 = 2, 1, 4

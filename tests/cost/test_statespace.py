@@ -15,10 +15,10 @@ from planner.cost.statespace import (
     scan_kept,
     scan_widths,
 )
-from planner.inputs.files import load
+from planner.inputs.values import load
+from planner.problem.blocks import Mamba
 from planner.problem.hardware import Accelerator
 from planner.problem.model import Model
-from planner.problem.pattern import Mamba
 from tests.hybrid_scenarios import mamba
 
 # ---------------------------------------------------------------- the algorithm itself

@@ -20,7 +20,7 @@ from planner.layouts.layout import CP_KINDS, RECOMPUTE, V_SHAPED, Layout, Layout
 from planner.layouts.schedules import Pipeline
 from planner.layouts.stage_split import default_stage_layers
 from planner.layouts.timeline import ChunkPasses, play
-from planner.problem.pattern import DENSE
+from planner.problem.blocks import DENSE
 from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts
 from tests.scenarios import (
     BACKENDS,

@@ -10,7 +10,8 @@ from planner.evidence.fits.accuracy import accuracy
 from planner.evidence.peers import PEERS, Peers, peers
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
 from planner.evidence.validate_runs import validate_runs
-from planner.inputs.files import data_root, parse
+from planner.inputs.files import data_root
+from planner.inputs.values import parse
 
 MakeRun = Callable[..., PublishedRun]
 

@@ -15,8 +15,9 @@ from planner.evidence.fabric_file import fabric_yaml
 from planner.evidence.fabric_fit import calibrate, in_order
 from planner.evidence.fabrics import place
 from planner.evidence.validate_collectives import predicted, ramps
-from planner.inputs.files import load, names, parse
+from planner.inputs.files import names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load, parse
 from planner.problem.topology import Fabric, Topology
 
 SIZES = 2.0 ** np.arange(3, 34)

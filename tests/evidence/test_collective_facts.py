@@ -19,7 +19,7 @@ from planner.evidence.validate_collectives import (
     ramps,
     validate_collectives,
 )
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.topology import Topology
 
 NDR = "IB NDR 8x400Gb"

@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
 from planner.evidence.fabrics import UnmatchedError, place
 from planner.evidence.validate_collectives import CollectivesValidation, validate_collectives
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.topology import Topology
 
 DATA = Path(__file__).parent.parent / "data"
@@ -201,7 +201,7 @@ def test_wrong_rows_are_named(tmp_path: Path, change: Mapping[str, Any], says: s
 def test_a_line_that_is_no_json(tmp_path: Path) -> None:
     path = rows(tmp_path, {})
     path.write_text(path.read_text("utf-8") + "\n{broken\n", "utf-8")
-    with pytest.raises(InputError, match=r"rows\.jsonl:2:2: is not JSON"):
+    with pytest.raises(InputError, match=r"rows\.jsonl:2:2: not readable as JSON"):
         read_sweeps([path])
 
 

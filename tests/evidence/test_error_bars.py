@@ -27,8 +27,9 @@ from planner.evidence.fits.software import values_of_others, with_coefficients
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
 from planner.evidence.run_rows import job_of
 from planner.evidence.validate_runs import Prediction, coverage, predict
-from planner.inputs.files import data_root, load, names, parse
+from planner.inputs.files import data_root, names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load, parse
 from planner.problem.hardware import Accelerator
 
 MakeRun = Callable[..., PublishedRun]

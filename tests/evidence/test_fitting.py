@@ -22,7 +22,8 @@ from planner.evidence.fits.software import (
 from planner.evidence.published_runs import PublishedRun
 from planner.evidence.run_rows import job_of
 from planner.evidence.validate_runs import Prediction, predict
-from planner.inputs.files import load, names
+from planner.inputs.files import names
+from planner.inputs.values import load
 from planner.problem.software import Software, SoftwareCoefficients
 
 MakeRun = Callable[..., PublishedRun]

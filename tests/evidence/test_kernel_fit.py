@@ -9,7 +9,7 @@ import pytest
 from planner.errors import InputError
 from planner.evidence.kernel_fit import KernelCalibration, calibrate
 from planner.evidence.kernel_measurements import read_latencies
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
 from tests.evidence import products
 

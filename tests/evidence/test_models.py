@@ -10,8 +10,9 @@ import pytest
 from planner.evidence.published_runs import PublishedRun, UnscorableError
 from planner.evidence.run_models import experts_of, has_experts, hybrid_of, model_of
 from planner.evidence.run_rows import job_of
-from planner.inputs.files import load
-from planner.problem.model import MLA, Model, MoE
+from planner.inputs.values import load
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 
 MakeRun = Callable[..., PublishedRun]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.evidence.operators import attention_errors, expert_errors
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
 
 pyarrow = pytest.importorskip("pyarrow", reason="parquet files need pyarrow")

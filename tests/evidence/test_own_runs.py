@@ -18,7 +18,7 @@ from planner.evidence import own_runs_fit as own_fit
 from planner.evidence.fits.software import COEFFICIENTS, own_values, step_seconds, with_coefficients
 from planner.evidence.own_runs import is_own, read_own_runs
 from planner.evidence.own_runs_fit import OwnRun, calibrate_own
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.software import Software
 
 SCENARIO = "llama3-8b-h100x8"
@@ -132,7 +132,7 @@ def test_wrong_rows_name_file_and_line(tmp_path: Path, line: dict[str, object], 
     )
     with pytest.raises(InputError) as error:
         read_own_runs(path)
-    assert says in str(error.value) and "runs.jsonl:1: " in str(error.value)
+    assert says in str(error.value) and "runs.jsonl:1:" in str(error.value)
 
 
 # ---------------------------------------------------------------- fitting

@@ -1,5 +1,6 @@
 """Reading rows: what is kept, and what wrong input says."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,10 +36,13 @@ def test_unknown_fields_are_let_pass(tmp_path: Path, line: Line) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"id": ', "runs.jsonl:2:8: is not JSON"),
+        ('{"id": ', "runs.jsonl:2:8: id: not readable as JSON: the text ends"),
         ("[1]", "runs.jsonl:2: is not a JSON object"),
-        ("[" * 100_000, "runs.jsonl:2: is not JSON"),
-        ('{"id": ' + "1" * 5000 + "}", "runs.jsonl:2: is not JSON"),
+        ("[" * 100_000, "runs.jsonl:2: not readable as JSON: it is nested too deeply"),
+        (
+            '{"id": ' + "1" * 5000 + "}",
+            "runs.jsonl:2:8: id: 1111111111111111111111111111111111111111 is not a finite",
+        ),
         ("{}", "runs.jsonl:2: id: this key is missing"),
     ],
 )
@@ -75,7 +79,7 @@ def test_wrong_values_name_the_field(
         read_runs(write(tmp_path, line(), line(), line(**changes)))
     assert (caught.value.line, caught.value.key) == (3, key)
     assert caught.value.allowed
-    assert f"runs.jsonl:3: {key}: " in str(caught.value)
+    assert re.search(rf"runs\.jsonl:3(:\d+)?: {re.escape(key)}: ", str(caught.value))
 
 
 def test_a_missing_field_is_named(tmp_path: Path, line: Line) -> None:

@@ -7,7 +7,8 @@ import pytest
 from planner.evidence.fits.software import Fitted, own_values, with_coefficients
 from planner.evidence.fits.software_file import profile_yaml
 from planner.evidence.metrics import TimeErrors
-from planner.inputs.files import data_root, load, names, parse
+from planner.inputs.files import data_root, names
+from planner.inputs.values import load, parse
 from planner.problem.software import Software
 
 CHANGED = {

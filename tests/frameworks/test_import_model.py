@@ -18,8 +18,9 @@ from planner.frameworks.imported_model import CLOSE_FRACTION, WRONG_FRACTION, re
 from planner.frameworks.megatron.write_model import model_refusals
 from planner.frameworks.model_file import model_yaml
 from planner.inputs.documents import from_plain
-from planner.inputs.files import from_tree, load, names, parse
+from planner.inputs.files import names
 from planner.inputs.huggingface.convert import convert
+from planner.inputs.values import from_tree, load, parse
 from planner.problem.model import Model
 from tests.inputs.huggingface.configs import PUBLISHED, TYPES, published, random_config
 

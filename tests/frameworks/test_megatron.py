@@ -13,7 +13,7 @@ import pytest
 from planner.errors import ExportError, UnknownNameError
 from planner.frameworks.export import EXPORTS
 from planner.frameworks.megatron.write import pipeline_layout
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.planning.export import export_plan
 from planner.problem.software import Software
 from tests.report.fabricated import LAYOUT, fabricated_plan

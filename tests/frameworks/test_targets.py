@@ -10,7 +10,8 @@ from planner.frameworks.target import target
 from planner.inputs.files import names
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout
 from planner.planning.plan import SCHEMA_VERSION
-from planner.problem.model import MLA, Model, MoE
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from planner.problem.training import Training
 
 CODED = {"recompute": RECOMPUTE, "cp_kind": CP_KINDS, "dispatcher": DISPATCHERS}

@@ -20,7 +20,8 @@ from planner.evidence.kernel_measurements import read_latencies
 from planner.evidence.published_runs import read_runs
 from planner.frameworks.launch_args import read_launch
 from planner.frameworks.target import Target
-from planner.inputs.files import Strict, data_root, from_document, load
+from planner.inputs.files import data_root
+from planner.inputs.values import Strict, from_document, load
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.inputs.documents import read_text
+from planner.inputs.yaml_text import read_yaml
 from tests.fuzz.guard import guarded
 from tests.fuzz.mutate import changed, damaged, with_twin_key
 from tests.fuzz.readers import READERS, Reader
@@ -101,7 +101,7 @@ def document(reader: Reader, value: Any) -> Any:
 
 @cache
 def plain(sample: Any) -> Any:
-    tree = read_text(sample.read_text("utf-8"), sample.name).plain()
+    tree = read_yaml(sample.read_text("utf-8"), sample.name).plain()
     return json.loads(json.dumps(tree))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError, PlannerError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.scenario import Scenario
 from tests.fuzz.guard import guarded
 from tests.fuzz.mutate import BOMBS

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.inputs.files import Strict, from_document, parse
 from planner.inputs.quantities import Bytes, BytesPerSecond, Figure, NotNegative, Quantity, Status
+from planner.inputs.values import Strict, from_document, parse
 
 
 class Link(Strict):

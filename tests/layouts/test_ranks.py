@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import (

@@ -14,7 +14,7 @@ import pytest
 from planner import api
 from planner.clusters.import_topology import import_topology
 from planner.errors import ExportError, InputError
-from planner.inputs.files import parse
+from planner.inputs.values import parse
 from planner.layouts.rank_orders import local_ranks
 from planner.planning.export import export_plan
 from planner.planning.plan import NodesReport, Plan

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory
 from planner.problem.topology import Topology

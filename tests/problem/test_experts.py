@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, parse
-from planner.problem.model import MLA, Model, MoE
+from planner.inputs.values import load, parse
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 
 H, LAYERS = 1024, 4  # of the toy: 16 heads of 64 on 4 key/value heads, gated MLP of 4096
 ATTENTION = H * (1024 + 2 * 256) + 1024 * H

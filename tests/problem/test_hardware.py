@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, names, parse
+from planner.inputs.files import names
+from planner.inputs.values import load, parse
 from planner.problem.hardware import Accelerator, folded
 
 

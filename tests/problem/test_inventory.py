@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import from_document
+from planner.inputs.values import from_document
 from planner.problem.inventory import Inventory
 
 NODE = {"name": "n1", "accelerators": 8, "domains": {"nvlink": "n1", "leaf": "a"}}

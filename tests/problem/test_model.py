@@ -3,8 +3,10 @@
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, names, parse
-from planner.problem.model import Model, MoE
+from planner.inputs.files import names
+from planner.inputs.values import load, parse
+from planner.problem.blocks import MoE
+from planner.problem.model import Model
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.inputs import files
-from planner.inputs.files import load, names
+from planner.inputs.files import names
+from planner.inputs.values import load
 from planner.problem.scenario import (
     Scenario,
     Search,

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.inputs.files import load, names, parse
-from planner.problem.sweep import AxisValues, Pattern, SweepFile, keys_of
+from planner.inputs.files import names
+from planner.inputs.values import load, parse
+from planner.problem.sweep import AxisValues, FileGlob, SweepFile, keys_of
 
 BASE = "base: llama3-8b-h100x8\n"
 
@@ -27,7 +28,7 @@ def test_a_whole_file() -> None:
         "filters:\n- drop: {num_accelerators: 8}\ntop_k: 2\ntime_limit: 60 s\n"
     )
     assert found.axes["num_accelerators"] == (8, 16, 32, 64)
-    assert found.axes["topology"] == Pattern("clusters/*.yaml")
+    assert found.axes["topology"] == FileGlob("clusters/*.yaml")
     assert keys_of(list(found.axes)[1]) == (
         "training.sequence_length",
         "training.global_batch_size",
@@ -92,7 +93,7 @@ def test_ranges_are_python_ranges(first: int, count: int, step: int, scale: int)
         ("axes:\n  a, b: [[1, 2]]\n  b: [1]\n", 4, "b", "each key once"),
         ("axes:\n  a,: [[1, 2]]\n", 3, "a,", "names no key"),
         ("axes: {a: [1]}\nfilters:\n- {}\n", 4, "filters.0", "either 'keep' or 'drop'"),
-        ("axes: {a: [1]}\nfilters:\n- drop: {}\n", 4, "drop", "holds no conditions"),
+        ("axes: {a: [1]}\nfilters:\n- drop: {}\n", 4, "drop", "no conditions are given"),
         ("axes: {a: [1]}\nfilters:\n- drop: {a: {abov: 1}}\n", 4, "abov", "did you mean 'above'"),
         ("axes: {a: [1]}\nfilters:\n- drop: {a: {above: [1]}}\n", 4, "above", "not a number or"),
         ("axes: {a: [1]}\ntop_k: 0\n", 3, "top_k", "too small"),

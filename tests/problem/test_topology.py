@@ -6,8 +6,9 @@ import pytest
 
 from planner.errors import InputError
 from planner.evidence.fabric_file import fabric_yaml
-from planner.inputs.files import load, names, parse
+from planner.inputs.files import names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load, parse
 from planner.problem.topology import Fabric, Topology
 
 

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from planner.advise.roofline import generations, roofline, roofline_of
 from planner.errors import InputError, PlannerError
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
 from planner.report.plots import roofline as plots

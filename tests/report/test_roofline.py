@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from planner.advise.roofline import roofline, roofline_of
-from planner.inputs.files import load
+from planner.inputs.values import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
 from planner.report.text.numbers import from_ridge

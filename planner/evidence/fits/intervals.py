@@ -48,8 +48,9 @@ from planner.evidence.validate_runs import (
     is_timed,
     predict_runs,
 )
-from planner.inputs.files import load, names
+from planner.inputs.files import names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
 
 Floats = NDArray[np.float64]

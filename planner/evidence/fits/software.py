@@ -32,8 +32,9 @@ from planner.errors import InputError
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.published_runs import PublishedRun
 from planner.evidence.validate_runs import Half, Prediction, check, chosen, is_timed, predict_runs
-from planner.inputs.files import load, names
+from planner.inputs.files import names
 from planner.inputs.quantities import Figure
+from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software

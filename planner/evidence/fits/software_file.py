@@ -5,7 +5,8 @@ import re
 
 from planner.evidence.fabric_file import written_name, written_value
 from planner.evidence.fits.software import Fitted
-from planner.inputs.files import load, names, resolve
+from planner.inputs.files import names, resolve
+from planner.inputs.values import load
 from planner.problem.software import Software
 
 

@@ -13,8 +13,8 @@ from planner.frameworks.launch_args import read_launch
 from planner.frameworks.megatron.read import read_settings
 from planner.frameworks.megatron.read_model import read_model
 from planner.inputs.documents import from_plain
-from planner.inputs.files import from_tree
 from planner.inputs.huggingface.config import Remark
+from planner.inputs.values import from_tree
 from planner.problem.model import Model
 
 NEEDED = ("--num-layers", "--hidden-size", "--num-attention-heads")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from planner.frameworks.job import Job
 from planner.frameworks.target import Settings, Target
-from planner.problem.model import Model, MoE
+from planner.problem.blocks import MoE
+from planner.problem.model import Model
 
 SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "head_dim")
 SWITCHES = ("norm", "gated_mlp", "tied_embeddings", "linear_bias", "dropout", "qk_norm")

@@ -1,4 +1,4 @@
-"""A `config.json` as the tree of a model file: every part placed where its key stands."""
+"""A `config.json` as the tree of a model file, whose values stand where the config's keys do."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from planner.inputs.huggingface.families import BY_TYPE, Family
 from planner.inputs.huggingface.keys import APPROXIMATED, OTHERS, REASONS, REFUSED
 
 TEXT = "text_config"
+"""The key of the text model in the configuration of a model of more than text."""
+
 MARKS = ("model_type", "architectures", TEXT)
+"""Keys by which a `config.json` is told from other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The tree of a model file, and what was said on the way.
+    """The tree of a model file, and what there is to say about the conversion.
 
-    architecture: the `model_type`. defaults: keys that the file leaves out. approximate: keys
-    that are costed roughly. aside: the parts of a model with more than text. ignored: keys that
-    change nothing, by why. unknown: keys that no table has. dtype: of the checkpoint's numbers.
+    Attributes:
+        tree: the model file.
+        architecture: the `model_type`.
+        defaults: keys that the file leaves out.
+        approximate: keys that are costed roughly.
+        aside: keys of other parts of a model of more than text.
+        ignored: keys that change nothing, by the reason.
+        unknown: keys that no table has.
+        dtype: of the checkpoint's numbers.
+        quantised: whether the checkpoint is.
     """
 
     tree: Node
@@ -43,11 +53,11 @@ def is_config(root: Node) -> bool:
 
 
 def convert(root: Node) -> Converted:
-    """The model file that a `config.json` is.
+    """Return the model file that a `config.json` stands for.
 
     Raises:
-        InputError: an architecture that is not read, a key missing or of the wrong kind, or
-            something a model file cannot say; with the place in the file.
+        InputError: an architecture that is not read, a key missing or of the wrong type, or
+            something that a model file cannot express; with the place in the file.
     """
     outer = Config(root)
     inner, aside = _text_part(outer)
@@ -55,12 +65,11 @@ def convert(root: Node) -> Converted:
     family, name = _family(config)
     for key, why in REFUSED.items():
         if config.flag(key):
-            raise config.error(config.values[key], why, "false")
-    found: dict[str, object] = {key: maker(config) for key, maker in family.keys.items()}
-    for part in family.parts:
-        found |= part(config)
-    source = _source(outer, config, name)
-    found = {"name": _name(outer, name), **found, "source": source}
+            raise config.values[key].error(why, allowed="false")
+    model: dict[str, object] = {key: maker(config) for key, maker in family.keys.items()}
+    for maker in family.several:
+        model |= maker(config)
+    model = {"name": _name(outer, name), **model, "source": _source(outer, config, name)}
     approximate = [Remark(key, text) for key, text in (family.remarks or {}).items()]
     for key, (matters, text) in APPROXIMATED.items():
         if key in config.values and matters(config.values[key].plain()):
@@ -72,7 +81,7 @@ def convert(root: Node) -> Converted:
         if key in REASONS:
             ignored[REASONS[key]] = (*ignored.get(REASONS[key], ()), key)
     return Converted(
-        tree=_tree(found, config),
+        tree=_tree(model, config),
         architecture=name,
         defaults=tuple(dict.fromkeys(config.defaults)),
         approximate=tuple(approximate),
@@ -85,12 +94,12 @@ def convert(root: Node) -> Converted:
 
 
 def _text_part(outer: Config) -> tuple[Node, list[Remark]]:
-    """The text model of a configuration of more, and what is left aside."""
+    """Return the text model of a configuration, and what is left aside where that is of more."""
     node = outer.values.get(TEXT)
     if node is None:
         return outer.root, []
     if not isinstance(node.value, Mapping):
-        raise outer.error(node, f"{show(node.plain())} is not a mapping", "a mapping of keys")
+        raise node.error(f"{show(node.plain())} is not a mapping", allowed="a mapping of keys")
     values = dict(node.value)
     for key in ("tie_word_embeddings", "quantization_config", "architectures"):
         if key in outer.values:
@@ -98,14 +107,12 @@ def _text_part(outer: Config) -> tuple[Node, list[Remark]]:
     others = [
         key for key in outer.values if key != TEXT and key not in values and key not in REASONS
     ]
-    remark = Remark(
-        TEXT, "the text model alone is taken; left aside: " + (", ".join(others) or "–")
-    )
+    remark = Remark(TEXT, "only the text model is taken; left aside: " + (", ".join(others) or "–"))
     return replace(node, value=values), [remark]
 
 
 def _family(config: Config) -> tuple[Family, str]:
-    """The table of the architecture, and its name.
+    """Return the table of the architecture, and its name.
 
     Raises:
         InputError: none is named, or one that is not read.
@@ -114,20 +121,21 @@ def _family(config: Config) -> tuple[Family, str]:
     known = ", ".join(BY_TYPE)
     if name is None:
         raise config.missing("model_type", f"the architecture: {known}")
-    # a file that a class of text alone wrote says so itself; one of more, as a whole, does not
+    # a text model's own file says `..._text`; that of a model of more may leave it out
     if name not in BY_TYPE and f"{name}_text" in BY_TYPE:
         name = f"{name}_text"
     if name not in BY_TYPE:
         why = OTHERS.get(name, "no table says what its keys mean; write the dimensions by hand")
-        raise config.error(
-            config.values["model_type"], f"architecture {show(name)} is not read: {why} "
-            "(docs/models.md)", known, None if name in OTHERS else nearest_of(name, BY_TYPE),
-        )  # fmt: skip
+        raise config.values["model_type"].error(
+            f"architecture {show(name)} is not read: {why} (docs/models.md)",
+            allowed=known,
+            nearest=None if name in OTHERS else nearest_of(name, BY_TYPE),
+        )
     return BY_TYPE[name], name
 
 
 def _head(config: Config, family: Family) -> list[Remark]:
-    """Classes that are not the language model of the architecture."""
+    """Return remarks on classes that are not the language model of the architecture."""
     listed = config.items("architectures", str)
     heads = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return [
@@ -142,14 +150,14 @@ def _dtype(config: Config) -> str | None:
 
 
 def _checkpoint(outer: Config) -> str:
-    """The name of the checkpoint that a file gives itself; '' without."""
+    """Return the name of the checkpoint that a file gives itself; '' without."""
     name = outer.values.get("_name_or_path")
     text = name.value if name is not None and isinstance(name.value, str) else ""
     return "" if text.startswith((".", "/", "~")) or "\\" in text else text.strip()
 
 
 def _name(outer: Config, architecture: str) -> str:
-    """A name from the checkpoint's, the folder's or the file's."""
+    """Return a name made of the checkpoint's, the folder's or the file's."""
     path = PurePath(outer.root.path or "")
     around = path.parent.name if path.stem == "config" else path.stem
     checkpoint = _checkpoint(outer).rpartition("/")[2]
@@ -164,22 +172,22 @@ def _source(outer: Config, config: Config, architecture: str) -> str:
     return f"{path.name}{of} (Hugging Face, {architecture}{part})"
 
 
-def _tree(found: Mapping[str, object], config: Config) -> Node:
-    """Makers' results as a tree; what is None is left out."""
+def _tree(values: Mapping[str, object], config: Config) -> Node:
+    """Return the makers' results as a tree, without those that are None."""
     children = {}
-    for key, value in found.items():
+    for key, value in values.items():
         if isinstance(value, Node):
             children[key] = value
         elif isinstance(value, Mapping):
             children[key] = _tree(value, config)
         elif value is not None:
             assert isinstance(value, int | bool | str)
-            children[key] = config.made(value, key)
+            children[key] = config.placed(value, key)
     return replace(config.root, value=children)
 
 
 def refuse_non_config(root: Node) -> InputError:
-    """That a JSON file is none of these."""
+    """Return the error that a JSON file is no `config.json`."""
     return InputError(
         "is no config.json: it has no model_type", path=root.path, line=root.line,
         key="model_type", allowed=", ".join(BY_TYPE),

@@ -1,7 +1,7 @@
-"""What each architecture's `config.json` says in the planner's words: one table a family.
+"""What each architecture's `config.json` says as keys of a model file: one table per family.
 
-Keys on the left are a model file's, those on the right the configuration's; defaults are those of
-the classes of transformers 5.x, which leave out of a file what equals them.
+Keys on the left are the model file's, those on the right the configuration's; defaults are those
+of the classes of transformers 5.x, which leave out of a file what equals them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,33 @@ from planner.inputs.huggingface.config import Config, Default
 
 Value = Node | int | bool | str | None | tuple[str, ...] | Mapping[str, object]
 Maker = Callable[[Config], Value]
-Part = Callable[[Config], Mapping[str, Value]]
+"""Makes the value of one key of a model file."""
+
+SeveralMaker = Callable[[Config], Mapping[str, Value]]
+"""Makes several keys that depend on each other."""
 
 ALL_OF_LAYERS = ("qkv", "attention_output", "mlp")
+"""The matrices of a layer that may have biases, which `linear_bias` gives them together."""
+
+_DENSE_BETWEEN = "dense layers between those with experts cannot be planned"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An architecture: its `model_type`s, how its classes' names begin, its keys in our words.
+    """An architecture.
 
-    parts: what takes more than one key. remarks: what holds for every model of it.
+    Attributes:
+        types: its `model_type`s.
+        classes: how its classes' names begin.
+        keys: a model file's keys, and how each is made.
+        several: makers of keys that depend on each other.
+        remarks: what is costed roughly of every model of it, by subject.
     """
 
     types: tuple[str, ...]
     classes: tuple[str, ...]
     keys: Mapping[str, Maker]
-    parts: tuple[Part, ...] = ()
+    several: tuple[SeveralMaker, ...] = ()
     remarks: Mapping[str, str] | None = None
 
 
@@ -37,43 +48,37 @@ class Family:
 
 
 def size(*keys: str, default: Default | Callable[[Config], Node | int] = None) -> Maker:
-    """An integer from 1."""
-    return lambda config: config.whole(*keys, default=default)
+    """Return the maker of an integer from 1."""
+    return lambda config: config.integer(*keys, default=default)
 
 
 def flag(key: str, default: bool = False) -> Maker:
-    """True or false."""
+    """Return the maker of true or false."""
     return lambda config: config.flag(key, default)
 
 
 def fixed(value: bool | str) -> Maker:
-    """What every model of the family has."""
+    """Return the maker of a value that every model of the family has."""
     return lambda config: value
 
 
 def heads(config: Config) -> Node:
-    """The heads of queries."""
-    return config.whole("num_attention_heads", "n_head")
+    """Return the number of heads of queries."""
+    return config.integer("num_attention_heads", "n_head")
 
 
 def dropout(*keys: str, usual: float = 0.0) -> Maker:
-    """Whether attention or a residual path drops anything."""
+    """Return the maker of whether attention or a residual path has dropout."""
     return lambda config: sum(config.number(key, default=usual) for key in keys) > 0
 
 
 def times_hidden(factor: int, *keys: str) -> Callable[[Config], int]:
-    """A multiple of the hidden size."""
-
-    def found(config: Config) -> int:
-        value = config.whole(*keys).value
-        assert isinstance(value, int)
-        return factor * value
-
-    return found
+    """Return the maker of a multiple of the hidden size."""
+    return lambda config: factor * number_of(config.integer(*keys))
 
 
 def number_of(node: Node) -> int:
-    """The value of an integer of the file."""
+    """Return the value of an integer of the file."""
     assert isinstance(node.value, int)
     return node.value
 
@@ -81,23 +86,31 @@ def number_of(node: Node) -> int:
 # ---------------------------------------------------------------- several keys
 
 
-def biases(always: tuple[str, ...] = (), **flags: tuple[bool, tuple[str, ...]]) -> Part:
-    """Matrices with biases: always, and those of a flag (default, matrices) that is true."""
+def biases(always: tuple[str, ...] = (), **flags: tuple[bool, tuple[str, ...]]) -> SeveralMaker:
+    """Return the maker of the matrices with biases.
 
-    def found(config: Config) -> Mapping[str, Value]:
-        places = list(always)
-        key = ""
+    Args:
+        always: matrices that have one in every model of the family.
+        flags: keys that are true or false → (default, matrices that have one where it is true).
+    """
+
+    def make(config: Config) -> Mapping[str, Value]:
+        matrices = list(always)
+        key = "biases"
         for name, (default, more) in flags.items():
             if config.flag(name, default):
-                places += more
+                matrices += more
                 key = name
-        whole = set(ALL_OF_LAYERS) <= set(places)
-        rest = tuple(place for place in places if not (whole and place in ALL_OF_LAYERS))
-        nodes = tuple(config.made(place, key or "biases") for place in rest)
-        said: dict[str, Value] = {"biases": config.made(nodes, key or "biases")} if nodes else {}
-        return said | ({"linear_bias": True} if whole else {})
+        linear = set(ALL_OF_LAYERS) <= set(matrices)
+        rest = [matrix for matrix in matrices if not (linear and matrix in ALL_OF_LAYERS)]
+        values: dict[str, Value] = {}
+        if rest:
+            values["biases"] = config.placed(tuple(config.placed(m, key) for m in rest), key)
+        if linear:
+            values["linear_bias"] = True
+        return values
 
-    return found
+    return make
 
 
 WINDOW_KEYS = {"max_window_layers", "sliding_window_pattern", "_sliding_window_pattern"}
@@ -107,140 +120,168 @@ def windows(
     window: int | None = None,
     layers: Callable[[int, Config], bool] = lambda i, config: True,
     switch: str | None = None,
-) -> Part:
-    """Attention to a window: its default size, in which layers unless `layer_types` says, whether
-    a flag must be on for it."""
+) -> SeveralMaker:
+    """Return the maker of attention to a window.
 
-    def found(config: Config) -> Mapping[str, Value]:
+    Args:
+        window: its default size in tokens.
+        layers: whether layer i attends to it, where `layer_types` does not say.
+        switch: the key that must be true for it.
+
+    The maker raises an InputError where `layer_types` contradicts the switch or has other types.
+    """
+
+    def make(config: Config) -> Mapping[str, Value]:
         config.used |= WINDOW_KEYS
-        count = number_of(config.whole("num_hidden_layers"))
+        count = number_of(config.integer("num_hidden_layers"))
         node = config.node("sliding_window")
         listed = config.items("layer_types", str)
-        marks = None if listed is None else _marks(config, *listed, count)
+        marks = None if listed is None else _marks(*listed, count)
         if switch is not None and not config.flag(switch):
             if marks is not None and any(marks):
-                raise config.error(listed[0], f"sliding attention, and {switch} is not true",  # type: ignore[index]
-                                   "full_attention alone, or the flag")  # fmt: skip
+                assert listed is not None
+                raise listed[0].error(
+                    f"sliding attention, and {switch} is not true",
+                    allowed="full_attention alone, or the flag",
+                )
             return {}
         if node is None and "sliding_window" in config.values and marks is None:
             return {}
         if node is None and window is None and not (marks and any(marks)):
             return {}
-        tokens = config.whole("sliding_window", default=window)
+        tokens = config.integer("sliding_window", default=window)
         if marks is None:
             marks = [layers(i, config) for i in range(min(count, 10_000))]
         if not any(marks):
             return {}
-        return {"sliding_window": tokens} | (
-            {} if all(marks) else {"num_windowed_layers": sum(marks)}
-        )
+        if all(marks):
+            return {"sliding_window": tokens}
+        return {"sliding_window": tokens, "num_windowed_layers": sum(marks)}
 
-    return found
+    return make
 
 
-def _marks(config: Config, place: Node, kinds: list[object], count: int) -> list[bool]:
-    """Which layers attend to a window."""
-    for i, kind in enumerate(kinds):
-        if kind not in ("sliding_attention", "full_attention"):
-            assert isinstance(place.value, tuple)
-            raise config.error(place.value[i], f"{kind} layers cannot be said",
-                               "full_attention, sliding_attention")  # fmt: skip
-    if len(kinds) != count:
-        raise config.error(place, f"{len(kinds)} kinds for {count} layers", f"{count} items")
-    return [kind == "sliding_attention" for kind in kinds]
+def _marks(layer_types: Node, types: list[object], count: int) -> list[bool]:
+    """Return which layers attend to a window."""
+    for item in layer_types.items:
+        if item.value not in ("sliding_attention", "full_attention"):
+            raise item.error(
+                f"{item.value} layers cannot be planned",
+                allowed="full_attention, sliding_attention",
+            )
+    if len(types) != count:
+        raise layer_types.error(f"{len(types)} types for {count} layers", allowed=f"{count} items")
+    return [layer_type == "sliding_attention" for layer_type in types]
 
 
 def every_second(i: int, config: Config) -> bool:
-    """The first of every two layers."""
+    """Whether a layer is the first of two."""
     return i % 2 == 0
 
 
 def all_but_every_nth(i: int, config: Config) -> bool:
-    """All but the last of every `sliding_window_pattern` layers."""
+    """Whether a layer is any but the last of every `sliding_window_pattern` layers."""
     keys = ("sliding_window_pattern", "_sliding_window_pattern")
-    return (i + 1) % number_of(config.whole(*keys, default=6)) > 0
+    return (i + 1) % number_of(config.integer(*keys, default=6)) > 0
 
 
 def upper_layers(i: int, config: Config) -> bool:
-    """Those from `max_window_layers` on."""
-    return i >= number_of(config.whole("max_window_layers", default=28, least=0))
+    """Whether a layer is one of those from `max_window_layers` on."""
+    return i >= number_of(config.integer("max_window_layers", default=28, least=0))
 
 
-def experts(count: tuple[str, ...], top: tuple[str, ...], width: str, *more: Part) -> Part:
-    """Experts: how many, how many a token visits, their size, and what else is said of them."""
+def experts(
+    count: tuple[str, ...], top: tuple[str, ...], width: str, *several: SeveralMaker
+) -> SeveralMaker:
+    """Return the maker of experts.
 
-    def found(config: Config) -> Mapping[str, Value]:
+    Args:
+        count, top, width: keys of how many there are, how many a token visits, and their size.
+        several: makers of further keys of a model file's `moe`.
+    """
+
+    def make(config: Config) -> Mapping[str, Value]:
         moe: dict[str, object] = {
-            "num_experts": config.whole(*count),
-            "top_k": config.whole(*top),
-            "expert_ffn_hidden_size": config.whole(width),
+            "num_experts": config.integer(*count),
+            "top_k": config.integer(*top),
+            "expert_ffn_hidden_size": config.integer(width),
         }
-        for part in more:
-            moe |= part(config)
+        for maker in several:
+            moe |= maker(config)
         return {"moe": moe}
 
-    return found
+    return make
 
 
 def every_nth_sparse(config: Config) -> Mapping[str, Value]:
-    """Layers with experts: the last of every `decoder_sparse_step`, but `mlp_only_layers`."""
-    step = config.whole("decoder_sparse_step", default=1)
+    """Return which layers have experts: the last of every `decoder_sparse_step`, without
+    `mlp_only_layers`.
+
+    Raises:
+        InputError: dense layers between those with experts.
+    """
+    step = config.integer("decoder_sparse_step", default=1)
     listed = config.items("mlp_only_layers", int)
-    found: dict[str, Value] = {"layer_period": step} if number_of(step) > 1 else {}
+    period: dict[str, Value] = {"layer_period": step} if number_of(step) > 1 else {}
     if listed is None or not listed[1]:
-        return found
+        return period
     node, dense = listed
-    if found or sorted(dense, key=str) != sorted(range(len(dense)), key=str):
-        raise config.error(node, "dense layers between those with experts cannot be said",
-                           "the first layers, 0, 1, 2 …, with decoder_sparse_step 1")  # fmt: skip
+    if period or sorted(dense, key=str) != sorted(range(len(dense)), key=str):
+        raise node.error(
+            _DENSE_BETWEEN, allowed="the first layers, 0, 1, 2 …, with decoder_sparse_step 1"
+        )
     return {"num_dense_layers": len(dense)}
 
 
 def first_dense(config: Config) -> Mapping[str, Value]:
-    """Dense layers first, then experts in every layer."""
-    step = config.whole("moe_layer_freq", default=1)
+    """Return how many dense layers come first; all others have experts.
+
+    Raises:
+        InputError: dense layers between those with experts.
+    """
+    step = config.integer("moe_layer_freq", default=1)
     if number_of(step) != 1:
-        raise config.error(step, "dense layers between those with experts cannot be said", "1")
-    return {"num_dense_layers": config.whole("first_k_dense_replace", default=0, least=0)}
+        raise step.error(_DENSE_BETWEEN, allowed="1")
+    return {"num_dense_layers": config.integer("first_k_dense_replace", default=0, least=0)}
 
 
 def shared_like_others(config: Config) -> Mapping[str, Value]:
-    """Shared experts of the routed ones' size."""
-    return {"num_shared_experts": config.whole("n_shared_experts", default=0, least=0)}
+    """Return shared experts, of the routed ones' size."""
+    return {"num_shared_experts": config.integer("n_shared_experts", default=0, least=0)}
 
 
 def one_gated_shared(config: Config) -> Mapping[str, Value]:
-    """One shared expert of a size of its own behind a gate."""
+    """Return one shared expert of another size than the routed ones, behind a gate."""
     return {
         "num_shared_experts": 1,
-        "shared_expert_ffn_hidden_size": config.whole("shared_expert_intermediate_size"),
+        "shared_expert_ffn_hidden_size": config.integer("shared_expert_intermediate_size"),
         "shared_expert_gate": True,
     }
 
 
 def latent(config: Config) -> Mapping[str, Value]:
-    """Latent attention; queries are whole where `q_lora_rank` is null."""
+    """Return latent attention; queries have full rank where `q_lora_rank` is null."""
     names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    mla: dict[str, object] = {name: config.whole(name) for name in names}
+    mla: dict[str, object] = {name: config.integer(name) for name in names}
     if config.node("q_lora_rank") is not None:
-        mla["q_lora_rank"] = config.whole("q_lora_rank")
-    wide = sum(number_of(config.whole(name)) for name in names[1:3])
+        mla["q_lora_rank"] = config.integer("q_lora_rank")
+    width = sum(number_of(config.integer(name)) for name in names[1:3])
     for key in ("head_dim", "qk_head_dim"):
-        config.node(key)  # newer files repeat a part, or the sum, of the widths above
-    return {"mla": mla, "head_dim": config.made(wide, "qk_nope_head_dim")}
+        config.node(key)  # newer files repeat one of the widths above, or their sum
+    return {"mla": mla, "head_dim": config.placed(width, "qk_nope_head_dim")}
 
 
 def falcon_heads(config: Config) -> Mapping[str, Value]:
-    """Key/value heads, as said in newer files, one or all in older ones; one norm of blocks side
-    by side, or two."""
+    """Return key/value heads, which older files give as one or all, and how many norms the blocks
+    side by side have."""
     parallel, single = config.flag("parallel_attn", True), config.flag("multi_query", True)
     newer = config.flag("new_decoder_architecture")
     config.used |= {"num_kv_heads", "n_head_kv"}
     norms = config.node("num_ln_in_parallel_attn")
-    number = 1 + newer if norms is None else config.whole("num_ln_in_parallel_attn").value
-    kv: Value = config.made(1, "multi_query") if single else heads(config)
+    number = 1 + newer if norms is None else config.integer("num_ln_in_parallel_attn").value
+    kv: Value = config.placed(1, "multi_query") if single else heads(config)
     if newer:
-        kv = config.whole("num_kv_heads", "n_head_kv", default=heads)
+        kv = config.integer("num_kv_heads", "n_head_kv", default=heads)
     shared = parallel and number != 2
     return {"num_key_value_heads": kv, "block_norms": "shared" if shared else "before"}
 
@@ -262,12 +303,12 @@ GROUPED = {"num_key_value_heads": size("num_key_value_heads", default=heads)}
 
 
 def _hidden_over_heads(config: Config) -> int:
-    return number_of(config.whole("hidden_size")) // max(number_of(heads(config)), 1)
+    return number_of(config.integer("hidden_size")) // max(number_of(heads(config)), 1)
 
 
 def own_head_dim(config: Config) -> Value:
-    """Elements of a head, where the file gives them."""
-    return None if config.node("head_dim") is None else config.whole("head_dim")
+    """Return the elements of a head, None where the file does not give them."""
+    return None if config.node("head_dim") is None else config.integer("head_dim")
 
 
 LLAMA = {**USUAL, **GROUPED, "head_dim": own_head_dim}
@@ -278,7 +319,7 @@ ATTENTION = ("qkv", "attention_output")
 PER_TOKEN = ("num_experts_per_tok",)
 OF_EXPERTS = {
     "ffn_hidden_size": size(
-        "intermediate_size", default=lambda config: config.whole("moe_intermediate_size")
+        "intermediate_size", default=lambda config: config.integer("moe_intermediate_size")
     )
 }
 DEEPSEEK = (
@@ -314,7 +355,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(("deepseek_v2",), ("DeepseekV2",), {**USUAL, **GROUPED}, DEEPSEEK),
     Family(("deepseek_v3", "kimi_k2"), ("DeepseekV3",),
            {**USUAL, **GROUPED,
-            "mtp_layers": lambda c: c.whole("num_nextn_predict_layers", default=0, least=0)},
+            "mtp_layers": lambda c: c.integer("num_nextn_predict_layers", default=0, least=0)},
            DEEPSEEK,
            {"e_score_correction_bias": "the offset that balances experts has no gradient: it is "
             "no parameter here"}),

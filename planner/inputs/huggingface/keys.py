@@ -1,4 +1,4 @@
-"""Keys of `config.json` that change nothing the planner counts, by why; and those it costs roughly.
+"""Keys of `config.json` that change nothing the planner counts, and those that it costs roughly.
 
 A key that is neither here nor read by its architecture's table is reported as not understood.
 """
@@ -72,7 +72,7 @@ def _above_one(value: object) -> bool:
 
 _PARALLEL = "attention and the feed-forward block are costed one after the other, not side by side"
 _ROTARY = "all elements of queries and keys are costed as rotated"
-_GROUPS = "tokens choose experts of all groups: routing limited to some would exchange less"
+_GROUPS = "tokens choose experts of all groups: routing limited to some would move less data"
 _CAPPING = "is element-wise work that is not costed"
 
 APPROXIMATED: Mapping[str, tuple[Callable[[object], bool], str]] = {
@@ -95,12 +95,12 @@ APPROXIMATED: Mapping[str, tuple[Callable[[object], bool], str]] = {
 """Keys that are costed roughly: from which values on, and how."""
 
 REFUSED: Mapping[str, str] = {
-    "is_encoder_decoder": "encoder-decoder models cannot be said: one stack of decoder layers can",
-    "add_cross_attention": "cross attention cannot be said",
+    "is_encoder_decoder": "encoder-decoder models are not planned, one stack of layers is",
+    "add_cross_attention": "cross attention cannot be planned",
 }
-"""Keys whose true cannot be planned, in any architecture."""
+"""Keys with which a model cannot be planned if they are true, in any architecture."""
 
-_LAYERS = "its layers are of kinds that a model file cannot say"
+_LAYERS = "its layers are of types that a model file cannot express"
 _ENCODER = "it is an encoder: decoder-only language models are planned"
 _PAIR = "it is an encoder with a decoder: decoder-only language models are planned"
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.inputs.files import Kind, load, names
+from planner.inputs.files import FileKind, names
+from planner.inputs.values import load
+from planner.problem.blocks import LETTERS
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
-from planner.problem.pattern import LETTERS
 from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.sweep import SweepFile
@@ -24,12 +25,12 @@ from planner.report.text.pieces import STRONG, Phrases, printable, table
 Facts = dict[str, str]
 
 
-def facts_of(kind: Kind) -> list[Facts]:
+def facts_of(kind: FileKind) -> list[Facts]:
     """Name and facts of every shipped file of a kind."""
     return [{"name": name} | _facts(kind, name) for name in names(kind)]
 
 
-def _facts(kind: Kind, name: str) -> Facts:
+def _facts(kind: FileKind, name: str) -> Facts:
     if kind == "topology":
         return _topology(load(name, kind, Topology))
     if kind == "inventory":

@@ -14,7 +14,7 @@ from planner.cost.context import CostContext
 from planner.cost.layers import model_stages
 from planner.layouts.layout import LayoutTable
 from planner.problem.cluster import Cluster
-from planner.problem.recipes import RECIPES
+from planner.problem.precision import RECIPES
 from planner.problem.scenario import Scenario, Search
 from planner.search.families import search_families
 from planner.search.placement import fills

@@ -22,7 +22,7 @@ from planner.frameworks.rule import Rule, most_chunks
 from planner.layouts.grids import grids_nest
 from planner.layouts.keys import CP_KINDS, DISPATCHERS, KEYS, RECOMPUTE, SCHEDULES, Choice
 from planner.layouts.layout import Layout, LayoutTable
-from planner.problem.model import MoE
+from planner.problem.blocks import MoE
 from planner.problem.scenario import Search
 from planner.search.rules.context import a2a_sizes
 from planner.search.rules.model import rules_for

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from planner.inputs.documents import from_plain
-from planner.inputs.files import from_tree
 from planner.inputs.huggingface.convert import convert
+from planner.inputs.values import from_tree
 from planner.problem.model import Model
 from tests.inputs.huggingface.configs import PUBLISHED, TYPES, published, random_config
 from tests.parsers.harness import ask

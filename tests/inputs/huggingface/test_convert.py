@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import from_tree
 from planner.inputs.huggingface.convert import Converted, convert
 from planner.inputs.huggingface.families import BY_TYPE, FAMILIES
 from planner.inputs.huggingface.keys import APPROXIMATED, IGNORED, OTHERS, REASONS
-from planner.inputs.json_tree import read_json
-from planner.problem.model import MLA, Model, MoE
+from planner.inputs.json_text import read_json
+from planner.inputs.values import from_tree
+from planner.problem.blocks import MLA, MoE
+from planner.problem.model import Model
 from tests.inputs.huggingface.configs import published
 
 
@@ -154,9 +155,9 @@ def test_which_layers_see_a_window(
 def test_kinds_of_layers_that_cannot_be_said() -> None:
     kinds = ["sliding_attention", "linear_attention"] * 12
     error = refusal(changed("gpt-oss-20b", layer_types=kinds))
-    assert "layer_types.1: linear_attention layers cannot be said" in str(error)
+    assert "layer_types.1: linear_attention layers cannot be planned" in str(error)
     error = refusal(changed("gpt-oss-20b", layer_types=["full_attention"]))
-    assert "1 kinds for 24 layers" in str(error)
+    assert "1 types for 24 layers" in str(error)
 
 
 # ---------------------------------------------------------------- experts, latent attention
@@ -189,7 +190,7 @@ def test_layers_without_experts_in_qwen() -> None:
     for keys in ({"mlp_only_layers": [5]}, {"mlp_only_layers": [0], "decoder_sparse_step": 2}):
         error = refusal(changed("qwen3-30b-a3b", **keys))
         assert error.key == "mlp_only_layers"
-        assert "dense layers between those with experts cannot be said" in error.message
+        assert "dense layers between those with experts cannot be planned" in error.message
     assert refusal(changed("qwen3-30b-a3b", mlp_only_layers=[0.5])).key == "mlp_only_layers.0"
 
 
@@ -306,7 +307,7 @@ def test_two_names_of_one_thing_must_agree() -> None:
     ("name", "said"),
     [
         ("t5", "encoder with a decoder"), ("bert", "it is an encoder"),
-        ("mamba", "of kinds that a model file cannot say"), ("rwkv", "a model file cannot say"),
+        ("mamba", "of types that a model file cannot express"), ("rwkv", "cannot express"),
         ("qwen3_next", "gated linear attention"), ("llama4_text", "models/llama4-scout.yaml ships"),
         ("nemotron_h", "write layer_pattern and mamba by hand"), ("zork", "no table says"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError, PlannerError
 from planner.frameworks.import_model import import_model
-from planner.inputs.files import parse
+from planner.inputs.values import parse
 from planner.problem.model import Model
 from planner.report.text.imported_model import imported_report
 from planner.report.text.pieces import plain_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.clusters.joined import joined
+from planner.clusters.reading import connected_groups
 
 MEMBERS = st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 12), max_size=3))
 
@@ -27,8 +27,8 @@ def by_pairs(members: dict[int, set[int]]) -> list[list[int]]:
 
 @given(MEMBERS)
 def test_groups_are_those_of_joining_pairs(members: dict[int, set[int]]) -> None:
-    assert joined(members) == by_pairs(members)
+    assert connected_groups(members) == by_pairs(members)
 
 
 def test_a_chain_is_one_group_and_what_shares_nothing_is_alone() -> None:
-    assert joined({"c": "12", "a": "3", "b": "23", "d": ""}) == [["c", "a", "b"], ["d"]]
+    assert connected_groups({"c": "12", "a": "3", "b": "23", "d": ""}) == [["c", "a", "b"], ["d"]]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.clusters.cluster_facts import Reading
-from planner.clusters.readers import FORMATS, read_file
-from planner.clusters.slurm_topology import read_conf, read_yaml
+from planner.clusters.formats import FORMATS, read_file
+from planner.clusters.reading import Reading
+from planner.clusters.slurm_topology import read_topology_conf, read_topology_yaml
 from planner.errors import InputError
 
 DATA = Path(__file__).parent.parent / "data" / "topology"
@@ -28,7 +28,7 @@ def reading(name: str) -> Reading:
 
 
 def domains(found: Reading, level: str) -> dict[str, str | int]:
-    return {said.node: said.value for said in found.said if said.key == level}
+    return {said.node: said.value for said in found.statements if said.key == level}
 
 
 def noted(found: Reading, text: str) -> bool:
@@ -64,8 +64,8 @@ def test_an_ambiguous_text_asks_for_the_format(tmp_path: Path) -> None:
 
 def test_adapters_numbered_the_other_way_are_said() -> None:
     found = reading("topo_m_reversed.txt")
-    (host,) = found.hosts
-    assert (host.accelerators, host.joined, set(host.links or ())) == (8, (8,), {18})
+    (host,) = found.hardware
+    assert (host.accelerators, host.linked, set(host.links or ())) == (8, (8,), {18})
     assert [a.nearest for a in host.adapters] == [(7 - i,) for i in range(8)]
     assert host.adapters[0].name == "mlx5_0"  # by the legend
     assert noted(found, "reversed")
@@ -73,15 +73,15 @@ def test_adapters_numbered_the_other_way_are_said() -> None:
 
 def test_shared_and_storage_adapters_are_told_apart() -> None:
     found = reading("topo_m_shared.txt")  # with colours of a terminal
-    (host,) = found.hosts
+    (host,) = found.hardware
     assert [a.nearest for a in host.adapters[:4]] == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert noted(found, "mlx5_0 is nearest to accelerators 0, 1 alike")
     assert noted(found, "mlx5_4, mlx5_bond_0 are behind no accelerator's PCIe switch")
 
 
 def test_an_old_driver_names_adapters_and_shows_a_mesh() -> None:
-    (host,) = reading("topo_m_old_driver.txt").hosts
-    assert host.joined == (8,)  # a hybrid mesh: not every pair is linked, all are joined
+    (host,) = reading("topo_m_old_driver.txt").hardware
+    assert host.linked == (8,)  # a hybrid mesh: not every pair is linked, all are joined
     assert set(host.links or ()) == {6}
     assert [a.name for a in host.adapters] == ["mlx5_0", "mlx5_2", "mlx5_1", "mlx5_3"]
 
@@ -89,7 +89,7 @@ def test_an_old_driver_names_adapters_and_shows_a_mesh() -> None:
 def test_labels_tell_whose_table_it_is() -> None:
     found = reading("topo_m_pdsh.txt")  # lines of two nodes mixed
     assert found.nodes == ("tray01", "tray02")
-    assert [(h.node, h.accelerators, h.joined) for h in found.hosts] == [
+    assert [(h.node, h.accelerators, h.linked) for h in found.hardware] == [
         ("tray01", 4, (4,)), ("tray02", 4, (4,)),
     ]  # fmt: skip
 
@@ -125,20 +125,26 @@ def test_a_table_cut_short_is_refused(tmp_path: Path) -> None:
 
 def test_a_virtual_machines_profile_has_no_links() -> None:
     found = reading("nccl_profile_vm.xml")
-    (host,) = found.hosts
-    assert (host.accelerators, host.joined, host.links) == (8, None, None)
+    (host,) = found.hardware
+    assert (host.accelerators, host.linked, host.links) == (8, None, None)
     assert [a.nearest for a in host.adapters] == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert host.devices == ("a100-sxm-40gb",)
+    assert host.accelerator_types == ("a100-sxm-40gb",)
     assert noted(found, "made up (ffff:ff:..)")
 
 
 def test_odd_speeds_are_said_and_not_taken() -> None:
     found = reading("nccl_dump_odd_speeds.xml")
-    (host,) = found.hosts
-    assert (host.joined, set(host.links or ())) == ((8,), {18})  # 4 + 5 + 5 + 4 to the switches
+    (host,) = found.hardware
+    assert (host.linked, set(host.links or ())) == ((8,), {18})  # 4 + 5 + 5 + 4 to the switches
     assert {a.bits_per_second for a in host.adapters} == {200e9}
     for text in ("unlikely speed", "width 0", "200 Gbit/s", "not taken"):
         assert noted(found, text)
+
+
+def test_a_bridge_without_speed_is_noted() -> None:
+    text = """<system version="1"><cpu numaid="0"><pci busid="0" class="0x060400" link_width="0">
+    <pci busid="1" class="0x030200"/></pci></cpu></system>"""
+    assert noted(FORMATS["nccl-xml"](text, "topo.xml"), "0 (no speed x0)")
 
 
 BOMB = """<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>
@@ -198,9 +204,9 @@ def test_topology_yaml_has_several_topologies() -> None:
     [
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "declared twice, first on line 1"),
         ("SwitchName=a Switches=b", "not declared"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "holds itself"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "below itself"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1", r"in a \(line 1\) and in b"),
-        ("SwitchName=a Nodes=n1\nSwitchName=b Switches=a\nSwitchName=c Switches=a", "held by b"),
+        ("SwitchName=a Nodes=n1\nSwitchName=b Switches=a\nSwitchName=c Switches=a", "below b"),
         ("SwitchNam=a Nodes=n1", "did you mean 'SwitchName'"),
         ("SwitchName=a Nodes=n1 Nodes=n2", "given twice; allowed: each key once"),
         ("Nodes=n1", "neither a switch nor a block"),
@@ -210,7 +216,7 @@ def test_topology_yaml_has_several_topologies() -> None:
 )
 def test_a_wrong_topology_conf_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_conf(text, "topology.conf")
+        read_topology_conf(text, "topology.conf")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +231,15 @@ def test_a_wrong_topology_conf_is_refused(text: str, message: str) -> None:
 )
 def test_a_wrong_topology_yaml_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_yaml(text, "topology.yaml")
+        read_topology_yaml(text, "topology.yaml")
 
 
 # --- ibnetdiscover --------------------------------------------------------------------------------
+
+
+def test_hosts_without_switches_have_no_domain() -> None:
+    found = FORMATS["ibnetdiscover"]('Ca 1 "H-1" # "node1 HCA-1"', "net.txt")
+    assert (found.nodes, found.statements) == (("node1",), ())
 
 
 def test_rails_make_one_leaf_group() -> None:
@@ -259,7 +270,7 @@ def test_labels_place_nodes() -> None:
     assert domains(found, "accelerators") == dict.fromkeys(("w0", "w1", "w2", "w3"), 4)
     assert domains(found, "address")["w3"] == "10.0.0.4"
     assert noted(found, "w3 carries no topology label")  # an empty clique is none
-    assert next(s.line for s in found.said if s.node == "w1" and s.key == "leaf") == 25
+    assert next(s.place.line for s in found.statements if s.node == "w1" and s.key == "leaf") == 25
 
 
 def test_older_labels_are_read_and_unknown_ones_said() -> None:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.clusters.hostlist import compressed, expand
-from planner.errors import InputError
+from planner.clusters.slurm_hostlist import compressed, expand
+from planner.errors import InputError, Place
 
 
 def names(text: str) -> list[str]:
-    return expand(text, "topology.conf", 3, "Nodes")
+    return expand(text, Place("topology.conf", 3, key="Nodes"))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.clusters.nccl_tests import NcclLog, parse_log, read_log
 from planner.errors import InputError
+from planner.evidence.nccl_tests import NcclLog, parse_log, read_log
 
 DATA = Path(__file__).parent.parent / "data" / "nccl"
 

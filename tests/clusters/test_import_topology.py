@@ -7,9 +7,10 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.cli import main
-from planner.clusters.import_topology import Imported, import_topology, inventory_yaml
+from planner.clusters.import_topology import Imported, import_topology
+from planner.clusters.write_files import inventory_yaml
 from planner.errors import InputError
-from planner.inputs.files import parse
+from planner.inputs.values import parse
 from planner.problem.inventory import Inventory
 from planner.problem.topology import Topology
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.inputs.files import load, parse
+from planner.inputs.values import load, parse
+from planner.problem.blocks import DENSE, LETTERS, SPARSE, layers_by_block
 from planner.problem.model import Model
-from planner.problem.pattern import DENSE, LETTERS, SPARSE, counted
 from tests.expert_scenarios import experts, sparse_model
 from tests.hybrid_scenarios import PATTERN, hybrid_model, mamba
 from tests.scenarios import model
@@ -57,7 +57,7 @@ def test_layers_by_what_they_do() -> None:
     assert model().layers_by_blocks == {DENSE: 8}
     mixed = sparse_model(moe=experts(num_dense_layers=3))
     assert mixed.layers_by_blocks == {DENSE: 3, SPARSE: 5}
-    assert counted("-E-") == {("mlp",): 2, ("experts",): 1}
+    assert layers_by_block("-E-") == {("mlp",): 2, ("experts",): 1}
 
 
 def test_experts_on_a_latent_by_hand() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from planner.errors import InputError
-from planner.inputs.text import file_text, whole
+from planner.inputs.text import file_text, natural_number
 
 OPERATIONS = {
     "all_reduce": "all_reduce", "allreduce": "all_reduce",
@@ -128,7 +128,11 @@ def _bare(line: str) -> str:
 
 def _is_row(line: str) -> bool:
     fields = line.split()
-    return len(fields) > 2 and whole(fields[0]) is not None and whole(fields[1]) is not None
+    return (
+        len(fields) > 2
+        and natural_number(fields[0]) is not None
+        and natural_number(fields[1]) is not None
+    )
 
 
 def _starts_table(line: str) -> bool:
@@ -149,7 +153,7 @@ def _add_header(header: _Header, line: str) -> None:
     if found := _CONFIG.match(line):
         header.config = _config(found.group(1))
         return
-    if (found := _RANK.match(line)) and (rank := whole(found.group(1))) is not None:
+    if (found := _RANK.match(line)) and (rank := natural_number(found.group(1))) is not None:
         _, host, accelerator = found.groups()
         if rank == 0:
             header.ranks.clear()
@@ -253,7 +257,7 @@ def _log(table: _Table, path: str) -> NcclLog:
 
 def _whole(text: str | None) -> int | None:
     found = re.match(r"\d+", text or "")
-    return whole(found.group()) or None if found else None
+    return natural_number(found.group()) or None if found else None
 
 
 def _operation(header: _Header, path: str, line: int) -> str:
