@@ -41,7 +41,7 @@ FOLDERS: dict[Kind, str] = {
     "model": "models",
     "software": "software",
     "scenario": "scenarios",
-    "target": "targets",
+    "target": "frameworks/**",  # beside the code that uses them, in the package itself
     "sweep": "scenarios/sweeps",
 }
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -116,7 +116,13 @@ def data_root() -> Path:
 
 def names(kind: Kind) -> list[str]:
     """Return the names of the shipped files of a kind, sorted."""
-    return sorted(path.stem for path in (data_root() / FOLDERS[kind]).glob("*.yaml"))
+    return sorted(_shipped(kind))
+
+
+def _shipped(kind: Kind) -> dict[str, Path]:
+    """Return the shipped files of a kind by name."""
+    root = Path(__file__).parents[1] if kind == "target" else data_root()
+    return {path.stem: path for path in root.glob(f"{FOLDERS[kind]}/*.yaml")}
 
 
 def _refuse_other_kinds(text: str) -> None:
@@ -154,7 +160,7 @@ def resolve(kind: Kind, name_or_path: str | Path, base: Path | None = None) -> P
             allowed=f"the path of a YAML file, or one of the names {', '.join(known)}",
             nearest=nearest_of(text, known),
         )
-    return data_root() / FOLDERS[kind] / f"{text}.yaml"
+    return _shipped(kind)[text]
 
 
 def here_or_shipped(path: str | Path) -> Path:

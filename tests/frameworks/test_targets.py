@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import UnknownNameError
-from planner.frameworks.export import EXPORTS
 from planner.frameworks.target import target
+from planner.frameworks.write import EXPORTS
 from planner.inputs.files import names
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout
 from planner.planning.plan import SCHEMA_VERSION

@@ -13,7 +13,7 @@ from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.layout import V_SHAPED, Layout
 from planner.layouts.stage_split import given_stages
-from planner.search.rules.model import rules_for
+from planner.search.rules.catalog import rules_for
 
 
 def check(ctx: CostContext, layout: Layout) -> None:
