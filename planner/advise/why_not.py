@@ -15,7 +15,7 @@ from typing import Any
 from planner.advise.why_not_answer import BrokenRule, WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.frameworks.rules import FRAMEWORK_RULES
+from planner.frameworks.layout_rules import FRAMEWORK_RULES
 from planner.inputs import files
 from planner.inputs.text import given_text
 from planner.layouts.layout import Layout

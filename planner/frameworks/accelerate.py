@@ -31,18 +31,21 @@ DISTRIBUTED_TYPE = "distributed_type"
 REFUSALS = (
     Refusal(
         "replicates-what-is-sharded",
-        lambda job: job.layout.dp_replicate > 1 and job.layout.dp_shard == 1,
         "accelerate replicates only what it shards; expressible: dp_shard > 1, or dp_replicate=1",
+        "accelerate 1.15 parallelism_config.py",
+        lambda job: job.layout.dp_replicate > 1 and job.layout.dp_shard == 1,
     ),
     Refusal(
         "no-tp-overlap",
-        lambda job: job.layout.tp > 1 and job.overlaps("tp"),
         "accelerate overlaps no tensor-parallel traffic; expressible: no tp in it",
+        "accelerate 1.15 has no setting for it",
+        lambda job: job.layout.tp > 1 and job.overlaps("tp"),
     ),
     Refusal(
         "sharded-dp-overlaps",
-        lambda job: job.layout.dp_shard * job.layout.cp > 1 and not job.overlaps("dp"),
         "FSDP2 always overlaps its collectives; expressible: overlap with dp",
+        "torch.distributed.fsdp, FSDP2",
+        lambda job: job.layout.dp_shard * job.layout.cp > 1 and not job.overlaps("dp"),
     ),
 )
 """What accelerate does not run, beyond what its table leaves out."""
@@ -115,6 +118,7 @@ def interpret_accelerate(script: LaunchScript, scenario: Scenario) -> Interpreta
         result.state("cp_kind", kind, *to.settings_of("cp_kind"))
     recompute = table_values.get("recompute", "none")
     result.state("recompute", recompute, *to.settings_of("recompute"))
+    # tensor-parallel plans of transformers do not shard what lies between matmuls
     result.state("sp", False)
     if "training.precision" in table_values:
         precision = table_values["training.precision"]

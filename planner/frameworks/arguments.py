@@ -63,7 +63,9 @@ def read_toml_settings(text: str, path: str, target_name: str | None) -> LaunchS
     if target_name not in (None, "torchtitan-toml"):
         return None
     first = next((line for line in text.splitlines() if line.strip() and line[0] != "#"), "")
+    # `[table]` or `key = value`: assignments of bash have no blanks around the sign
     looks_so = re.match(r"\s*(\[[\w.\"]+\]\s*(#.*)?$|[\w.\"]+\s+=\s)", first)
+    # torchtitan-toml may also be flags in a shell script
     if not looks_so and (target_name is None or "--" in text):
         return None
     try:
@@ -133,6 +135,7 @@ def _from_keys(
 ) -> LaunchScript:
     """The script of a target that a file's dotted keys and values are."""
     known = known_settings(target_name)
+    # DeepSpeed's "auto" leaves a value to the program
     settings = {
         key: ScriptSetting(key, value, line_of(key))
         for key, value in values.items()
@@ -181,6 +184,7 @@ def read_shell_settings(
     shell = read_shell(text, path, variables)
     candidates = [target_name] if target_name is not None else list(SHELL_TARGETS)
     jobs = {name: _jobs(shell, name) for name in candidates if name in SHELL_TARGETS}
+    # the target whose settings the most words of a command name
     name = max(
         jobs, key=lambda k: max((_known_words(job, k) for job in jobs[k]), default=0), default=""
     )
@@ -218,6 +222,7 @@ def _jobs(shell: ShellScript, target_name: str) -> list[tuple[Word, ...]]:
         for words in shell.commands
         if _known_words(words, target_name) and (len(words) > 1 or _is_flag(words[0]))
     ]
+    # commands that start with a program, not lines of arguments
     started = [words for words in commands if not _is_flag(words[0])]
     if started:
         return started
@@ -250,6 +255,7 @@ def _setting_name(word: Word, target_name: str) -> str | None:
         return None  # a name put together from what is not known
     if target_name == "megatron":
         return name
+    # torchtitan's parser takes dashes for underscores; names in the TOML's table have no "--"
     section, dot, rest = name.removeprefix("--").rpartition(".")
     name = f"{section}{dot}{rest.replace('-', '_')}"
     return f"--{name}" if target_name == "torchtitan" else name
@@ -280,6 +286,7 @@ def _from_words(
     unread = [Note(w.text, "is another file, which is not read", w.line) for w in shell.sourced]
     missing: list[Note] = []
     for name, word, values in _with_values(words, target_name):
+        # an expansion that is not known may be a flag and its value, or several
         unknown_word = word.text.startswith("--") and "=" not in word.text and word.known == 0
         if name is None or (word.why and unknown_word):
             unread += _unread_words([word, *values], known, target_name)
@@ -287,7 +294,7 @@ def _from_words(
             if name.replace("_", "-") not in LAUNCHER_OPTIONS:
                 ignored.append(Note(name, _not_read(name, known), word.line))
         elif setting := _setting(name, known[name], word, values):
-            settings[name] = setting
+            settings[name] = setting  # of a repeated flag the last counts, as in argparse
         else:
             bad = next((w for w in [word, *values] if w.why), word)
             missing.append(Note(name, bad.why or "has no value", bad.line))
@@ -319,11 +326,11 @@ def _unread_words(
 def _setting(name: str, arity: Arity, word: Word, values: Sequence[Word]) -> ScriptSetting | None:
     """The setting with its value; None where that is not known."""
     _, equals, text = word.text.partition("=")
-    if name == RECOMPUTE_SUBCOMMAND:
+    if name == RECOMPUTE_SUBCOMMAND:  # its value is behind a colon
         return ScriptSetting(name, word.text.partition(":")[2], word.line, word.overridable)
     if equals:
         return None if word.why else ScriptSetting(name, text, word.line, word.overridable)
-    if arity == "switch":
+    if arity == "switch":  # torchtitan's also take true and false
         given = values[0].text.lower() if values else ""
         value: Any = given if given in ("true", "false") else True
         return ScriptSetting(name, value, word.line, word.overridable)

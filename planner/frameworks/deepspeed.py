@@ -1,7 +1,7 @@
 """DeepSpeed: its rules, a plan as its JSON configuration, and a configuration read.
 
-JSON has no remarks: what a plan's file says about itself is in its key `planner`, which DeepSpeed
-leaves alone. The training program decides the rest, such as the model.
+JSON has no comments: the head of a plan's file is its key `planner`, which DeepSpeed ignores. The
+training program decides the rest, such as the model.
 """
 
 from __future__ import annotations
@@ -57,14 +57,16 @@ BATCH_DIVIDES = SettingsRule(
 REFUSALS = (
     Refusal(
         "no-tp-overlap",
-        lambda job: job.layout.tp > 1 and job.overlaps("tp"),
         "DeepSpeed overlaps no tensor-parallel traffic; expressible: no tp in it",
+        "DeepSpeed 0.19 has no setting for it",
+        lambda job: job.layout.tp > 1 and job.overlaps("tp"),
     ),
     Refusal(
         "default-stage-split",
-        lambda job: job.layout.pp > 1 and job.layout.stage_layers != _default_split(job),
         "DeepSpeed splits pipelines by the number of modules, not as stage_layers says; "
         "expressible: the default split",
+        "DeepSpeed runtime/pipe/module.py (partition_method)",
+        lambda job: job.layout.pp > 1 and job.layout.stage_layers != _default_split(job),
     ),
 )
 """What DeepSpeed does not run, beyond what its table leaves out."""
@@ -75,6 +77,7 @@ def _default_split(job: Job) -> tuple[int, ...] | None:
     model, software = job.scenario.model, job.scenario.software
     if job.layout.stage_layers is None:
         return None
+    # a named split that is the default one runs as well as none
     plain = replace(job.layout, stage_layers=None)
     return tuple(layers_by_stage(model.num_layers, plain, software.reserved_layers(model)))
 
@@ -149,6 +152,7 @@ def interpret_deepspeed(script: LaunchScript, scenario: Scenario) -> Interpretat
     (stage,) = to.settings_of("zero_stage")
     result.state("zero_stage", script.integer(stage, 0, minimum=0), stage)
     _read_batch(result, scenario.num_accelerators)
+    # outside a pipeline the program decides on checkpointing, and no setting tells
     (interval,) = to.settings_of("recompute")
     if script.has(interval):
         result.state("recompute", table_values.get("recompute", "none"), interval)

@@ -37,14 +37,14 @@ def import_model(
 ) -> ImportedModel:
     """The model that a file describes.
 
-    paths: a `config.json`, the folder that holds it, or a script with Megatron-LM arguments; beside
-    it perhaps the index of the checkpoint, which is also found next to a `config.json`. parameters:
+    paths: a `config.json`, the folder that holds it, or a script with Megatron-LM arguments; and
+    perhaps the index of the checkpoint, which is also found next to a `config.json`. parameters:
     the published count, to compare with ('70.6B'). changes: dotted keys of the model to YAML text.
     variables: values of shell variables of a script.
 
     Raises:
         InputError: no such file, not one of these, an architecture that is not read, or a key
-            that is missing, wrong, or not to be said in a model file.
+            that is missing, wrong, or has no place in a model file.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     files = [_file(Path(path)) for path in given]

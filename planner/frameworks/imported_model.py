@@ -1,4 +1,4 @@
-"""A model read from somebody's file: its count beside the one stated, remarks, and its YAML."""
+"""A model read from a file of others: its count against the one stated, remarks, and its YAML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.inputs.quantities import Figure
 from planner.problem.model import Model
 
 CLOSE_FRACTION = 0.005
-"""Up to here counts agree: what shipped models are held to."""
+"""Up to here counts agree; shipped models must."""
 
 WRONG_FRACTION = 0.02
 """From here on the file does not describe what the count is of, or was not understood."""
@@ -148,7 +148,7 @@ class ImportedModel:
             yield f"Not understood: {', '.join(remark.key for remark in self.unknown)}."
 
     def to_document(self) -> dict[str, Any]:
-        """The model and everything said of it, as JSON values."""
+        """The model and all remarks on it, as JSON values."""
         return {
             "path": self.path,
             "form": self.form,

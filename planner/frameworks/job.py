@@ -36,11 +36,11 @@ class Job:
     notes: tuple[str, ...] = ()
 
     def overlaps(self, axis: str) -> bool:
-        """Whether the axis' traffic is planned to run beside computation."""
+        """Whether the axis' traffic is planned to overlap computation."""
         return axis in self.layout.overlap.split("+")
 
     def chunk_layers(self) -> list[int] | None:
-        """Layers of every chunk in model order; None where the plan does not say."""
+        """Layers of every chunk in model order; None where stage_layers leaves that open."""
         model, software = self.scenario.model, self.scenario.software
         return chunk_layers(model.num_layers, self.layout, software.reserved_layers(model))
 
@@ -52,7 +52,7 @@ class Job:
         return owner
 
     def settings(self, target: Target, *keys: str) -> Settings:
-        """Settings that say these keys; those that the job has no value of are left out."""
+        """Settings that mean the values of these keys; keys that the job lacks are left out."""
         settings: Settings = {}
         for key in keys:
             value = self.value(key)
@@ -73,8 +73,9 @@ class Refusal:
     """
 
     id: str
-    applies: Callable[[Job], bool]
     sentence: str
+    source: str
+    applies: Callable[[Job], bool]
 
     def reason(self, job: Job) -> str:
         """The sentence about a job."""
@@ -86,6 +87,10 @@ class Refusal:
             stage_layers="+".join(map(str, layout.stage_layers or ())),
             biases=", ".join(model.biases),
         )
+
+
+NOT_WRITTEN = "the planner does not write it"
+"""Source of refusals that are no limit of the framework."""
 
 
 def reasons_of(refusals: Iterable[Refusal], job: Job) -> list[str]:
@@ -126,6 +131,7 @@ def refusals(job: Job, target: Target, keys: Iterable[str]) -> list[str]:
             )
     for key in keys:
         value = job.value(key)
+        # a key without a value, such as one of experts in a dense model, need not be expressed
         if value is not None and not target.expresses(key, value):
             reasons.append(
                 f"{key.rpartition('.')[2]} {text_of(value)} is not expressible in "
@@ -172,6 +178,7 @@ def order_name(order: Order, target: Target) -> str | None:
 
 def matching_order(order: Order, orders: Mapping[str, Sequence[str]]) -> str | None:
     """The name of the first of several rank orders that numbers the ranks as planned, or None."""
+    # atoms of degree 1 are left out on both sides: where they stand changes no rank
     planned = order_as_atoms(order)
     for name, axes in orders.items():
         atoms = order_atoms(axes, EXPERT_GRID)

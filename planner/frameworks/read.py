@@ -59,7 +59,8 @@ def read_launch_script(
             f"scripts of '{target_name}' are not read", key="--target", value=target_name,
             allowed=", ".join(INTERPRETERS), nearest=nearest_of(target_name, INTERPRETERS),
         )  # fmt: skip
-    text = text.removeprefix("\ufeff")
+    text = text.removeprefix("\ufeff")  # editors on Windows put a byte-order mark first
+    # each reader tells by the content whether the text is its own; what is none is a shell script
     for read in (read_json_settings, read_toml_settings, read_yaml_settings):
         script = read(text, path, target_name)
         if script is not None:

@@ -1,9 +1,9 @@
 """What a rule is, and the conditions that rules of several frameworks share.
 
-Two sorts, by what they judge. A `Rule` judges layouts: the search leaves out what breaks it, and
-`check` and `--why-not` cite it. A `SettingsRule` judges the settings of a launch script where they
-say more than a layout does. (What a framework cannot run or be told of a job is a `Refusal` of
-`planner.frameworks.job`: `export` and `check` cite it.)
+Rules differ by what they judge. A `Rule` judges layouts: the search leaves out what breaks it, and
+`check` and `--why-not` cite it. A `SettingsRule` judges the settings of a launch script, of which
+some never become keys of a layout. A `Refusal` (in `planner.frameworks.job`) judges a job that is
+to be launched: `export` and `check` cite it.
 """
 
 from __future__ import annotations

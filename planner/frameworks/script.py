@@ -15,7 +15,7 @@ MAX_VALUE = 10**9
 """The greatest number that is read: greater ones are slips."""
 
 MAX_VALUES = {"--num-layers": MAX_LAYERS}
-"""Settings that make as many values as they say, and so have a lower limit."""
+"""Settings whose value is a number of things that are then made: they have a lower limit."""
 
 
 # ---------------------------------------------------------------- what a script sets
@@ -59,8 +59,8 @@ class AcceleratorCount:
 class LaunchScript:
     """A script read for one target.
 
-    settings: those that the target's table knows, by name. ignored: what the script has beside
-    them, and why it does not count. unread: what may hold settings and cannot be read.
+    settings: those that the target's table knows, by name. ignored: other settings, and why they
+    do not count. unread: what may hold settings and cannot be read.
     """
 
     target: str
@@ -137,6 +137,7 @@ def integer_of(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value).strip()
+    # int() would take "1_000", "٣" and numbers of any length
     number = whole(text.removeprefix("-"))
     return -number if number is not None and text.startswith("-") else number
 
@@ -167,7 +168,7 @@ class Interpretation:
 
     layout, training, model: the planner's keys (of the model dotted below it) to values.
     rank_order: the name of the target's order. software: the profile that it means, if it tells.
-    stated: keys that settings say, the others are the framework's defaults. defaults: what the
+    stated: keys that settings give; the others are the framework's defaults. defaults: what the
     framework does where the script is silent. approximations: what is judged otherwise than
     written. broken: rules of the framework that the settings break.
     """
@@ -193,16 +194,17 @@ class Interpretation:
             {"training": self.training, "model": self.model}[owner][name] = value
         else:
             self.layout[key] = value
+        # a value that no setting gives is a default: it counts, but is not stated
         given = [name for name in settings if self.script.has(name)]
         if given:
             self.stated.append(StatedKey(key, value, " ".join(given), self.script.line(*given)))
 
     def note_default(self, subject: str, text: str, *settings: str) -> None:
-        """Note what the framework does of its own; `settings` say the line, if any."""
+        """Note what the framework does by default, with the line of the first of `settings`."""
         self.defaults.append(Note(subject, text, self.script.line(*settings)))
 
     def note_approximation(self, subject: str, text: str, *settings: str) -> None:
-        """Note what is judged otherwise than these settings say."""
+        """Note what is judged otherwise than these settings mean."""
         self.approximations.append(Note(subject, text, self.script.line(*settings)))
 
     def refuse(

@@ -1,7 +1,7 @@
 """Launch targets: what a framework calls things, in the version that is written for.
 
-A target's table `NAME.yaml` lies beside the code that uses it. It is read both ways: a plan's keys
-and values become the target's settings, and a script's settings become keys and values.
+A target's table `NAME.yaml` lies next to the code that uses it. It is read in both directions: a
+plan's keys and values become the target's settings, a script's settings become keys and values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Arity = Literal["switch", "one", "many"]
 
 
 class Variable(Strict):
-    """An environment variable that a launch sets, the condition by name, and who says so."""
+    """An environment variable that a launch sets, the condition by name, and its source."""
 
     value: str
     where: str
@@ -92,6 +92,7 @@ class Target(Strict):
         for codes in self.codes.values():
             for code in codes.values():
                 arities |= {name: "switch" if v is True else "one" for name, v in code.items()}
+        # `reads` overrules: a code writes a list as one text, which a script gives word by word
         return arities | self.reads
 
     def read(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,6 +112,7 @@ class Target(Strict):
                 if {(name, text_of(setting)) for name, setting in code.items()} <= given
             ]
             if matching:
+                # a value written with no setting matches everything, so the longest code counts
                 values[key] = max(matching, key=lambda value: len(codes[value]))
         return values
 

@@ -52,6 +52,7 @@ def bash_array(name: str, lines: Iterable[str]) -> list[str]:
 
 def bash_array_file(job: Job, target: Target, remarks: Iterable[str], array: Iterable[str]) -> str:
     """The text of a file to be sourced that sets an array. remarks: how, and what it leaves out."""
+    # the array is unused in the file itself (SC2034), and the file has no shebang
     head = [*stamp(job, target), *remarks]
     return file_text(["# shellcheck shell=bash disable=SC2034", *commented(head), *array])
 
@@ -84,6 +85,7 @@ def by_section(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def yaml_lines(settings: Mapping[str, Any]) -> list[str]:
     """Settings of at most one dot as YAML, those without a section first."""
     lines: list[str] = []
+    # keys behind a section would belong to it, so those without one come first
     sections: dict[str, dict[str, Any]] = {"": {}}
     for section, values in (sections | by_section(settings)).items():
         lines += [f"{section}:"] if section else []

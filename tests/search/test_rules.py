@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.frameworks.layout_rules import FRAMEWORK_RULES
 from planner.frameworks.rule import Rule
-from planner.frameworks.rules import FRAMEWORK_RULES
 from planner.inputs.files import names
 from planner.layouts.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
 from planner.search.rules.catalog import rule_sentences, rules_of

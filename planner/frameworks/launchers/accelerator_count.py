@@ -86,6 +86,7 @@ def _counts(words: Sequence[Word]) -> Iterator[tuple[str, tuple[int | None, Word
         elif not equals:
             text = after.text if after else ""
         name = name.replace("_", "-")
+        # --gres=gpu:h100:8 has its count last
         if name in (*HOSTS, *PER_HOST, *TOTAL) and value is not None:
             number = integer_of(text.rpartition(":")[2] if name == "--gres" else text)
             known = value.why is None and number is not None and 1 <= number <= MAX_COUNT

@@ -47,6 +47,7 @@ def framework_arguments(job: Job) -> FrameworkArguments:
         remark = "# NOT SET: the software's own settings; export them too"
         return FrameworkArguments(rank_map(job), [remark], "")
     require_expressible(megatron_refusals(job))
+    # an order that Megatron refuses for these degrees cannot stand in for the planned one
     usable = [order for order in megatron.orders if not order_misfits(job, order)]
     ranks = rank_map(job, usable)
     return FrameworkArguments(ranks, megatron_array(job, ranks.order), _all_of(MEGATRON_ARRAY))
@@ -70,6 +71,7 @@ def environment_lines(job: Job, hosts: Hosts) -> list[str]:
 
 def _tp_or_cp_before_blackwell(job: Job, hosts: Hosts) -> bool:
     accelerator = job.scenario.topology.accelerator.name
+    # Megatron asserts the variable there: it keeps kernels in the order of their launch
     cuts = job.layout.tp * job.layout.cp > 1 and target("megatron").takes(job.scenario.software)
     return cuts and not accelerator.startswith(BLACKWELL)
 

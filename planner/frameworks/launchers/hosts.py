@@ -108,6 +108,7 @@ def _named_hosts(job: Job, runs: Sequence[tuple[str, int]]) -> Hosts:
             "many on each; the target rankfile writes any"
         )
     (each,) = counts
+    # a fill that does not fall on the nodes says nothing about hosts of one domain
     domain = job.fill.get(job.scenario.topology.tiers[0].name, each)
     in_domain = domain // each if domain % each == 0 and domain else 1
     under = _hosts_under_switch(job, len(names), in_domain)
@@ -158,6 +159,7 @@ def rank_map(job: Job, orders: Sequence[str] = ()) -> RankMap:
 def _strides(pieces: Order, axes: Sequence[str]) -> tuple[int, ...]:
     """How far apart in the framework's ranks the neighbours along each piece of an order are."""
     degrees = order_degrees(pieces)
+    # ranks between two neighbours along an atom: the product of all degrees inside it
     start, reached = {}, 1
     for atom in order_atoms(axes, EXPERT_GRID):
         start[atom] = reached

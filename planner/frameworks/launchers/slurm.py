@@ -53,6 +53,7 @@ def _options(job: Job, hosts: Hosts) -> list[str]:
         "ntasks-per-node": hosts.ranks_each,
         "gpus-per-node": hosts.ranks_each,
     }
+    # named nodes are taken as they are; else ask for hosts of one domain, or near under switches
     if hosts.names:
         options["nodelist"] = compressed(hosts.names)
     elif hosts.in_domain > 1:

@@ -1,6 +1,6 @@
 """A plan as overrides of Megatron-Bridge's ConfigContainer, in YAML.
 
-Megatron-Bridge leaves keys alone that it does not know: the names are those of its own classes.
+Megatron-Bridge ignores keys that it does not know: the names are those of its own classes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bridge_settings(job: Job, order: str) -> dict[str, Any]:
         **job.settings(to, "sp", "zero_stage"),
         **recompute_settings(job, to),
     }  # fmt: skip
-    if MODULES in settings:
+    if MODULES in settings:  # the table writes the list as one text
         settings[MODULES] = str(settings[MODULES]).split()
     if layout.cp > 1:
         settings |= job.settings(to, "cp_kind")

@@ -106,7 +106,7 @@ def _validated(result: Interpretation, name: str | None, changes: Mapping[str, s
         "source": f"{path.name} (Megatron-LM arguments)",
         **_nested(result.model),
     }
-    if "vocab_size" in changes:
+    if "vocab_size" in changes:  # it may be missing in the script, where _base counts 1
         document.pop("vocab_size", None)
     try:
         return from_tree(from_plain(document, result.script.path), Model, changes)

@@ -82,6 +82,7 @@ def _expert_settings(model: Model, moe: MoE) -> Settings:
         settings[PRE_SOFTMAX] = True
     if moe.num_shared_experts:
         settings[SHARED_EXPERT_SIZE] = model.shared_ffn_hidden_size
+    # Megatron counts every n-th layer from the first on, the planner from the n-th: so a list
     dense = model.num_layers - model.num_moe_layers
     if dense and moe.layer_period == 1:
         settings[EXPERT_FREQUENCY] = f"([0]*{dense}+[1]*{model.num_moe_layers})"
@@ -112,7 +113,7 @@ def read_model(result: Interpretation, model: Model, table_values: dict[str, Any
         _read_defaults(result, model, table_values)
     if script.has(NUM_EXPERTS) or (describes and model.moe is not None):
         _read_experts(result, model)
-    if script.is_on(LATENT_ATTENTION):
+    if script.is_on(LATENT_ATTENTION):  # its sizes count for nothing without it
         for key, name in names.items():
             if key.startswith("model.mla.") and script.has(name):
                 result.state(key, script.integer(name), name)
@@ -129,13 +130,14 @@ def _read_defaults(result: Interpretation, model: Model, table_values: dict[str,
     if "ffn_hidden_size" not in result.model:
         gated = int(4 * hidden * 2 / 3 / 64) * 64  # as large as two matrices, in multiples of 64
         result.state("model.ffn_hidden_size", gated if result.model["gated_mlp"] else 4 * hidden)
-    if not script.is_on(LATENT_ATTENTION):
+    if not script.is_on(LATENT_ATTENTION):  # which has heads of its own sizes
         _read_heads(result, model, hidden)
     rotary = script.is_on(ROTARY) or script.text(POSITION_EMBEDDING, LEARNED) != LEARNED
     positions = script.integer(MAX_POSITIONS, model.num_position_embeddings, 0)
     result.state(
         "model.num_position_embeddings", 0 if rotary else positions, POSITION_EMBEDDING, ROTARY
     )
+    # with biases everywhere the flag adds nothing
     biased = script.is_on(QKV_BIAS) and not result.model["linear_bias"]
     result.state("model.biases", ("qkv",) if biased else (), QKV_BIAS)
     predictions = to.names["model.mtp_layers"]
@@ -167,6 +169,7 @@ def _read_experts(result: Interpretation, model: Model) -> None:
     script, names = result.script, target("megatron").names
     experts = script.integer(NUM_EXPERTS)
     if experts is None:
+        # a described model without experts is dense, though the scenario's has some
         result.state("model.moe.num_experts", None, NUM_LAYERS)
         return
     result.state("model.moe.num_experts", experts, NUM_EXPERTS)

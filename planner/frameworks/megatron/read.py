@@ -68,7 +68,7 @@ def interpret_megatron(script: LaunchScript, scenario: Scenario) -> Interpretati
     return result
 
 
-# ---------------------------------------------------------------- what the table says
+# ---------------------------------------------------------------- settings of the table
 
 
 def read_table(result: Interpretation) -> dict[str, Any]:
@@ -79,6 +79,7 @@ def read_table(result: Interpretation) -> dict[str, Any]:
     """
     script = result.script
     settings = script.values()
+    # an older switch for what granularity selective is now
     if script.is_on(flags.RECOMPUTE_ACTIVATIONS):
         settings.setdefault(flags.RECOMPUTE_GRANULARITY, "selective")
     if settings.get(flags.RECOMPUTE_GRANULARITY) == "full":
@@ -88,8 +89,10 @@ def read_table(result: Interpretation) -> dict[str, Any]:
         settings[flags.RECOMPUTE_MODULES] = _nearest_modules(result)
     if flags.FP8_FORMAT in settings:
         settings |= _nearest_fp8(result)
+    # DeepEP and HybridEP, the two backends of flex, cost the planner the same
     if settings.get(flags.DISPATCHER) == "flex":
         settings[flags.FLEX_BACKEND] = "hybridep"
+    # the table knows dropout of Megatron's usual rate or none
     rates = (flags.ATTENTION_DROPOUT, flags.HIDDEN_DROPOUT)
     dropout = any(_fraction(settings.get(name, "0.1")) for name in rates)
     settings |= dict.fromkeys(rates, "0.1" if dropout else "0.0")
@@ -107,7 +110,7 @@ def _fraction(value: Any) -> float:
 def _nearest_modules(result: Interpretation) -> str:
     """The table's words for the modules that are recomputed, or for the most of them."""
     script = result.script
-    given = {"core_attn"}
+    given = {"core_attn"}  # Megatron's default
     if script.has(flags.RECOMPUTE_MODULES):
         given = set(script.settings[flags.RECOMPUTE_MODULES].value)
     codes = target(NAME).codes["recompute"].values()
@@ -180,6 +183,7 @@ def _read_experts(
 def _read_context_parallelism(result: Interpretation, cp: int) -> None:
     script, name, sizes = result.script, flags.CP_KIND, flags.CP_SIZES
     given = list(dict.fromkeys(script.settings[name].value)) if script.has(name) else ["p2p"]
+    # the flag takes a kind for every layer: only one kind is modelled, the first that is known
     kinds = {code[name]: kind for kind, code in target(NAME).codes["cp_kind"].items()}
     if "a2a+p2p" in given and not script.has(sizes):
         result.refuse(rules.CP_SIZES_NEEDED, f"{name} a2a+p2p", _two_sizes(cp), cp=cp)
@@ -217,6 +221,7 @@ def _read_sharding(result: Interpretation) -> None:
         "zero_stage", zero_stage, flags.DISTRIBUTED_OPTIMIZER, flags.MEGATRON_FSDP,
         flags.TORCH_FSDP, flags.SHARDING_STRATEGY,
     )  # fmt: skip
+    # the number of optimizer instances means copies only where an optimizer is sharded
     instances = target(NAME).names["dp_replicate"]
     if script.has(instances) and zero_stage:
         result.state("dp_replicate", script.integer(instances), instances)
@@ -312,7 +317,7 @@ def _read_recomputed_layers(result: Interpretation, scenario: Scenario, num_laye
     layers = script.degree(flags.RECOMPUTE_LAYERS)
     fewest, most = _chunk_layers(result, num_layers)
     if method == "block" and layers >= most:
-        return
+        return  # every layer, which is what recompute full is
     if method == "block" and layers <= fewest and _layers_count(scenario):
         result.state("recompute_layers", layers, flags.RECOMPUTE_LAYERS)
     elif (method, layers) != ("uniform", 1):
@@ -337,6 +342,7 @@ def _chunk_layers(result: Interpretation, num_layers: int) -> tuple[int, int]:
     """Layers of the chunks with the fewest and the most."""
     pp, vp = result.layout.get("pp", 1), result.layout.get("vp", 1)
     split = result.layout.get("stage_layers") or [num_layers // pp]
+    # a split names stages of vp chunks each, or the chunks themselves
     chunks_each = 1 if len(split) == pp * vp else vp
     return min(split) // chunks_each, -(-max(split) // chunks_each)
 
@@ -391,6 +397,7 @@ def _read_offload(result: Interpretation, pp: int) -> None:
         result.refuse(rules.OFFLOAD_NEEDS_ONE_STAGE, value, ["pp=1"])
     if by_layer and text_of(result.layout.get("recompute", "none")) != "none":
         result.refuse(rules.OFFLOAD_EXCLUDES_RECOMPUTE, flags.OFFLOAD_LAYERS, ["recompute=none"])
+    # both modes keep activations with the host: a layout tells them apart by the profile's rules
     optimizer = script.is_on(flags.OFFLOAD_OPTIMIZER)
     result.state(
         "offload", _joined({"optimizer": optimizer, "activations": by_layer or by_module}),

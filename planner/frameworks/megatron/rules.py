@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.ways import offloads_activations
-from planner.frameworks.job import Job, Refusal
+from planner.frameworks.job import NOT_WRITTEN, Job, Refusal
 from planner.frameworks.megatron.flags import CP_SIZES
 from planner.frameworks.rule import MEGATRON, TORCH, Rule, SettingsRule, divides, runs
 
@@ -118,7 +118,7 @@ EVAL_BATCH_DIVIDES = SettingsRule(
     f"{_ARGUMENTS}; NVIDIA-NeMo/Megatron-Bridge#1697",
 )
 
-# --cpu-offloading, of whole layers: with fine-grained offloading neither holds
+# of --cpu-offloading, which takes layers entirely; fine-grained offloading has neither limit
 OFFLOAD_NEEDS_ONE_STAGE = SettingsRule(
     "offload-needs-one-stage", "offloading activations to the host needs pp=1", _TRANSFORMER
 )
@@ -168,55 +168,63 @@ def _recomputes_activation_functions(job: Job) -> bool:
 CORE_REFUSALS = (
     Refusal(
         "layer-patterns",
+        "model {model.name}: layer patterns and experts on a latent are not exported: their flags "
+        "changed between releases, and those of this one are not confirmed; expressible: models "
+        "without layer_pattern and moe.latent_size",
+        NOT_WRITTEN,
         lambda job: bool(
             job.scenario.model.layer_pattern
             or (job.scenario.model.moe and job.scenario.model.moe.latent_size)
         ),
-        "model {model.name}: layer patterns and experts on a latent are not exported: their flags "
-        "changed between releases, and those of this one are not confirmed; expressible: models "
-        "without layer_pattern and moe.latent_size",
     ),
     Refusal(
         "schedules",
-        lambda job: job.layout.schedule not in ("1f1b", "interleaved"),
         "Megatron-LM has no pipeline schedule {layout.schedule}; expressible: 1f1b, or interleaved "
         "with vp > 1",
+        f"{VERSION} core/pipeline_parallel/schedules.py",
+        lambda job: job.layout.schedule not in ("1f1b", "interleaved"),
     ),
     Refusal(
         "tp-overlap-needs-sp",
-        lambda job: job.overlaps("tp") and job.layout.tp > 1 and not job.layout.sp,
         "Megatron overlaps tensor-parallel traffic with matmuls only under sequence parallelism; "
         "expressible: sp=true, or overlap without tp",
+        _ARGUMENTS,
+        lambda job: job.overlaps("tp") and job.layout.tp > 1 and not job.layout.sp,
     ),
     Refusal(
         "two-interleaved-stages-overlap-sends",
-        lambda job: job.layout.vp > 1 and job.layout.pp == 2 and not job.overlaps("pp"),
         "Megatron interleaves 2 stages only with overlapped sends; expressible: overlap with pp, "
         "more stages, or vp=1",
+        _ARGUMENTS,
+        lambda job: job.layout.vp > 1 and job.layout.pp == 2 and not job.overlaps("pp"),
     ),
     Refusal(
         "stages-name-chunks",
-        lambda job: job.chunk_layers() is None,
         "stage_layers {stage_layers} does not say how a stage's layers fall into {layout.vp} "
         "virtual stages; expressible: multiples of {layout.vp}, or the default split",
+        NOT_WRITTEN,
+        lambda job: job.chunk_layers() is None,
     ),
     Refusal(
         "activation-recompute-needs-experts",
-        lambda job: _recomputes_activation_functions(job) and job.scenario.model.moe is None,
         "recompute {layout.recompute} is expressible for models with experts alone",
+        f"{_TRANSFORMER} (moe_act needs moe_grouped_gemm)",
+        lambda job: _recomputes_activation_functions(job) and job.scenario.model.moe is None,
     ),
     Refusal(
         "activation-recompute-excludes-delayed-scaling",
+        "recompute {layout.recompute} is not expressible under delayed scaling (precision fp8); "
+        "expressible: another recompute, or precision fp8-blockwise or mxfp8",
+        _TRANSFORMER,
         lambda job: (
             _recomputes_activation_functions(job) and job.scenario.training.precision == "fp8"
         ),
-        "recompute {layout.recompute} is not expressible under delayed scaling (precision fp8); "
-        "expressible: another recompute, or precision fp8-blockwise or mxfp8",
     ),
     Refusal(
         "etp-excludes-biases",
-        lambda job: job.layout.etp > 1 and job.scenario.model.linear_bias,
         "Megatron shards experts over etp only without biases; expressible: etp=1",
+        _TRANSFORMER,
+        lambda job: job.layout.etp > 1 and job.scenario.model.linear_bias,
     ),
 )
 """What Megatron-Core does not run, whatever launches it: `check` cites them as megatron-core."""
@@ -224,43 +232,49 @@ CORE_REFUSALS = (
 MODEL_REFUSALS = (
     Refusal(
         "windowed-attention",
-        lambda job: bool(job.scenario.model.sliding_window),
         "model {model.name}: windowed attention is not exported yet",
+        NOT_WRITTEN,
+        lambda job: bool(job.scenario.model.sliding_window),
     ),
     Refusal(
         "dense-layers-on-both-sides",
+        "dense layers both before and between those with experts are not exported; expressible: "
+        "num_dense_layers 0, or layer_period 1",
+        NOT_WRITTEN,
         lambda job: (
             job.scenario.model.moe is not None
             and job.scenario.model.moe.num_dense_layers > 0
             and job.scenario.model.moe.layer_period > 1
         ),
-        "dense layers both before and between those with experts are not exported; expressible: "
-        "num_dense_layers 0, or layer_period 1",
     ),
     Refusal(
         "single-biases",
-        lambda job: job.scenario.model.biases not in ((), ("qkv",)),
         "Megatron gives biases to {biases} not alone; expressible: linear_bias, or biases [qkv]",
+        f"{_TRANSFORMER} (add_bias_linear, add_qkv_bias)",
+        lambda job: job.scenario.model.biases not in ((), ("qkv",)),
     ),
     Refusal(
         "norms-before-blocks",
-        lambda job: job.scenario.model.block_norms != "before",
         "norms {model.block_norms} blocks are not expressible; expressible: before",
+        NOT_WRITTEN,
+        lambda job: job.scenario.model.block_norms != "before",
     ),
     Refusal(
         "attention-sinks-and-expert-gates",
+        "attention sinks and gates of shared experts are not exported yet",
+        NOT_WRITTEN,
         lambda job: bool(
             job.scenario.model.attention_sinks
             or (job.scenario.model.moe and job.scenario.model.moe.shared_expert_gate)
         ),
-        "attention sinks and gates of shared experts are not exported yet",
     ),
     Refusal(
         "predictions-need-rotary-positions",
+        "prediction layers need rotary positions; expressible: mtp_layers 0",
+        _ARGUMENTS,
         lambda job: bool(
             job.scenario.model.mtp_layers and job.scenario.model.num_position_embeddings
         ),
-        "prediction layers need rotary positions; expressible: mtp_layers 0",
     ),
 )
 """What of a model Megatron-LM's arguments do not express; Bridge takes it from a recipe."""

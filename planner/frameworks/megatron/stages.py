@@ -52,6 +52,7 @@ def job_layout_text(job: Job) -> str | None:
 def layout_text(chunks: Sequence[int], predictions: int = 0) -> str:
     """Layers of every chunk as a layout text, repeats of chunks and layers written short."""
     texts = [f"t*{layers}" if layers > 1 else "t" * layers for layers in chunks]
+    # the first and the last chunk hold embedding and loss, so that they repeat with no other
     middle = [(text, len(list(same))) for text, same in groupby(texts[1:-1])]
     repeated = (f"({text}|)*{n}" if n > 2 else f"{text}|" * n for text, n in middle)
     return f"E{texts[0]}|{''.join(repeated)}{texts[-1]}{'m' * predictions}L"
@@ -77,6 +78,7 @@ def read_stages(result: Interpretation, num_layers: int, pp: int) -> None:
         name for name in (STAGE_LAYOUT, LAYERS_PER_CHUNK, CHUNKS_PER_STAGE) if script.has(name)
     ]
     ends = [n for n in (FIRST_STAGE, LAST_STAGE, EMBEDDING_COUNTS, LOSS_COUNTS) if script.has(n)]
+    # a layout says all; layers a chunk exclude stages of their own size, which a count allows
     if STAGE_LAYOUT in given or (
         LAYERS_PER_CHUNK in given and {FIRST_STAGE, LAST_STAGE} & set(ends)
     ):
@@ -108,7 +110,7 @@ def _read_layout_text(result: Interpretation, num_layers: int, pp: int) -> None:
         result.refuse(rules.STAGE_LAYOUT_LAYERS, value, num_layers=num_layers)
         return
     if pp > 1:
-        # chunks i, i+pp, i+2·pp, … are stage i's; where they are alike the stage's sum says it
+        # chunks i, i+pp, i+2·pp, … are stage i's; where they are alike the stage's sum is enough
         alike = all(len(set(layers[i::pp])) == 1 for i in range(pp))
         stages = [sum(layers[i::pp]) for i in range(pp)]
         result.state("stage_layers", stages if alike else layers, STAGE_LAYOUT)

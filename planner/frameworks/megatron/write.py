@@ -109,7 +109,7 @@ def _layout_settings(job: Job, to: Target) -> Settings:
     settings = job.settings(to, "tp", "pp", "cp")
     if layout.cp > 1:
         settings |= job.settings(to, "cp_kind")
-    if layout.cp_kind == "hierarchical":
+    if layout.cp_kind == "hierarchical":  # without its sizes Megatron trains without cp
         inner, outer = layout.cp_a2a, layout.cp // layout.cp_a2a
         settings[flags.CP_SIZES] = f"{inner} {outer}"
     if layout.tp > 1:
@@ -124,7 +124,7 @@ def _layout_settings(job: Job, to: Target) -> Settings:
 
 
 def _expert_settings(job: Job, to: Target) -> Settings:
-    """Where experts live and how tokens reach them; etp is always said, or Megatron takes tp."""
+    """Where experts live and how tokens reach them; without etp Megatron would take tp."""
     if job.scenario.model.moe is None:
         return {}
     settings = job.settings(to, "ep", "etp", "dispatcher")
@@ -180,8 +180,10 @@ def _offload_settings(job: Job, to: Target) -> Settings:
     settings, model = job.settings(to, "offload"), job.scenario.model
     if "activations" not in job.layout.offload.split("+"):
         return settings
+    # the rule is of Transformer Engine's mode only: a profile that has it runs that mode
     if "activation-offload-excludes-pipeline" in job.scenario.software.rules:
         del settings[flags.OFFLOAD_ACTIVATIONS]
+        # Megatron refuses to offload all layers (transformer_config.py)
         return settings | {flags.OFFLOAD_LAYER_COUNT: model.num_layers - 1}
     modules = (*OFFLOADED_MODULES, *(OFFLOADED_EXPERT_MODULES if model.moe else ()))
     return settings | {flags.OFFLOAD_MODULES: " ".join(modules)}

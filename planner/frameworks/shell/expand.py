@@ -1,7 +1,7 @@
 """What a launch script would start: its commands with variables and arrays put in, never run.
 
 A value that depends on what is not read (a command's output, a branch, the environment) stays
-unknown and says why, with its line.
+unknown, with the reason and its line.
 """
 
 from __future__ import annotations
@@ -106,11 +106,12 @@ class _Reader:
             if isinstance(token, Operator):
                 text = token.text
                 if text != "\n" and _in_test(line):
-                    continue
-                if text[0] in "<>" or text == "&>":
+                    continue  # `&&` and `<` of a `[[ … ]]`
+                if text[0] in "<>" or text == "&>":  # a redirection: its file is no argument
                     skip_next = True
                     continue
                 self._read_line(line, stack, branch)
+                # what follows && or || runs in some cases only
                 branch = text in ("&&", "||")
                 line = []
                 if text == "(":
@@ -136,7 +137,7 @@ class _Reader:
                 if word in ("for", "select") and len(line) > 1:
                     self._forget(line[1], f"is set by `{word}` on line {line[0].line}")
                     return
-                if word in ("case", "function"):
+                if word in ("case", "function"):  # the rest of the line is a pattern or a name
                     return
             elif word not in PREFIXES:
                 break
@@ -157,7 +158,7 @@ class _Reader:
         if declares:
             line = line[1:]
         words = [i for i, t in enumerate(line) if isinstance(t, RawWord) and not _assigns(t)]
-        if words and not declares:
+        if words and not declares:  # `A=1 command`: the assignment holds for that command only
             return [token for token in line[words[0] :] if isinstance(token, RawWord)]
         for token in line:
             if isinstance(token, ArrayAssignment):
@@ -171,6 +172,7 @@ class _Reader:
         if name in ("source", ".") and len(words) > 1:
             self.script.sourced += self.expand(words[1])[:1]
             return
+        # (( … )) may assign to any variable that it names
         if name in ASSIGNING or "((" in words[0].segments[0].text:
             for word in words:
                 self._forget(word, f"is changed on line {words[0].line}")
@@ -191,7 +193,7 @@ class _Reader:
             for piece in pieces
             if piece.why is not None and not piece.opaque
         ]
-        self.depth += 1
+        self.depth += 1  # a script in a script in a script …
         self.read(Lexer("".join(piece.text for piece in kept), word.line))
         self.depth -= 1
 

@@ -3,7 +3,7 @@
 Nothing is executed. What is read exactly: words, quotes, escapes, continued lines, comments,
 `NAME=value`, `NAME=(…)`, `NAME+=…`, `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME[@]}`, and where
 commands begin and end. Everything else (command substitution, arithmetic, patterns) is one segment
-that says what it is; the words around it stay readable.
+with the reason why it is not read; the words around it stay readable.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import Enum, auto
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?)=")
+# longer ones first: `&&` begins as `&` does
 OPERATORS = (*["&&", "||", ";;", "&>", ">>", "<<<", "<<", ">&", "<&"], *";&|()><")
 HEREDOC = re.compile(r"-?[ \t]*(['\"\\]?)([A-Za-z_][A-Za-z0-9_]*)\1?")
 MAX_DEPTH = 24
@@ -165,6 +166,7 @@ class Lexer:
 
     def _word_or_array(self) -> RawWord | ArrayAssignment:
         word = self._word()
+        # `NAME=` directly before a bracket begins an array
         plain = word.plain or ""
         assigned = ASSIGNMENT.fullmatch(plain)
         if assigned and not assigned[2] and self.peek() == "(":

@@ -68,7 +68,7 @@ def _read_data_parallelism(result: Interpretation, given: _Inputs, num_accelerat
     replicate = script.degree(names["dp_replicate"])
     result.state("dp_replicate", replicate, names["dp_replicate"])
     shard = script.integer(names["dp_shard"], -1, minimum=-1)
-    if shard == -1 or shard is None:
+    if shard == -1 or shard is None:  # torchtitan's default
         shard = max(num_accelerators // (given.tp * given.cp * given.pp * replicate), 1)
         result.note_default(
             "dp_shard", f"{shard}: {names['dp_shard']} -1 takes the accelerators that are left"
@@ -80,6 +80,7 @@ def _read_model(result: Interpretation, given: _Inputs) -> None:
     """State the shipped model that names of torchtitan's registry mean, and the precision."""
     codes, registered = given.to.codes, given.table_values.get("registry")
     if registered is not None:
+        # of 0.3 'llama3-8b mxfp8', of 0.2 'llama3-8b'
         name, _, precision = str(registered).partition(" ")
         settings = codes["registry"][registered]
         result.state("model_name", name, *settings)
@@ -102,6 +103,7 @@ def _read_batch(result: Interpretation, given: _Inputs) -> None:
     local = script.integer(name, LOCAL_BATCH) or LOCAL_BATCH
     if not script.has(name):
         result.note_default("mbs", f"{LOCAL_BATCH}: without {name}")
+    # without a pipeline there is nothing to cut, and the micro-batch setting is ignored
     mbs = script.degree(micro) if pp > 1 else local
     version = given.to.version
     if pp > 1 and local % mbs:
@@ -159,7 +161,7 @@ def _read_stages(result: Interpretation, given: _Inputs, num_layers: int) -> Non
     if name in NEAREST_SCHEDULES:
         result.note_approximation("schedule", f"{name} is judged as {schedule}", version.schedule)
     result.state("schedule", schedule, version.schedule)
-    vp: int | None = 1 if schedule == "1f1b" else 2
+    vp: int | None = 1 if schedule == "1f1b" else 2  # torchtitan's default
     if script.has(version.stage_modules):
         vp = _read_stage_modules(result, given, schedule, num_layers)
     elif script.has(version.layers_per_stage):

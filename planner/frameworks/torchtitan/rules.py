@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.frameworks.job import Refusal
-from planner.frameworks.rule import TORCHTITAN, Rule, SettingsRule
+from planner.frameworks.job import NOT_WRITTEN, Refusal
+from planner.frameworks.rule import TORCH, TORCHTITAN, Rule, SettingsRule
 
 # ---------------------------------------------------------------- on layouts, by id in profiles
 
@@ -58,29 +58,34 @@ SCHEDULE_FITS_STAGES = SettingsRule(
 REFUSALS = (
     Refusal(
         "sharded-dp-overlaps",
-        lambda job: job.layout.dp_shard * job.layout.cp > 1 and not job.overlaps("dp"),
         "torchtitan always overlaps sharded data parallelism; expressible: dp in it",
+        "torchtitan distributed/fsdp.py",
+        lambda job: job.layout.dp_shard * job.layout.cp > 1 and not job.overlaps("dp"),
     ),
     Refusal(
         "sends-overlap",
-        lambda job: job.layout.pp > 1 and not job.overlaps("pp"),
         "torchtitan always overlaps pipeline sends; expressible: overlap with pp",
+        TORCH,
+        lambda job: job.layout.pp > 1 and not job.overlaps("pp"),
     ),
     Refusal(
         "no-expert-overlap",
-        lambda job: job.layout.ep > 1 and job.overlaps("ep"),
         "torchtitan does not overlap dispatch and combine; expressible: no ep in it",
+        "torchtitan 0.3 has no setting for it",
+        lambda job: job.layout.ep > 1 and job.overlaps("ep"),
     ),
     Refusal(
         "no-cuda-graphs-in-pipelines",
-        lambda job: job.layout.pp > 1 and job.scenario.training.cuda_graphs != "none",
         "torchtitan captures no pipeline in CUDA graphs; expressible: none of them",
+        "torchtitan 0.3 trainer.py",
+        lambda job: job.layout.pp > 1 and job.scenario.training.cuda_graphs != "none",
     ),
     Refusal(
         "stages-name-chunks",
-        lambda job: job.layout.pp > 1 and job.chunk_layers() is None,
         "stage_layers does not say how layers fall into {layout.vp} virtual stages; expressible: "
         "multiples of {layout.vp}, or the default split",
+        NOT_WRITTEN,
+        lambda job: job.layout.pp > 1 and job.chunk_layers() is None,
     ),
 )
 """What torchtitan does not run, in either version."""

@@ -64,7 +64,7 @@ def export_torchtitan(job: Job) -> dict[str, str]:
 def arguments_array(job: Job) -> list[str]:
     """The lines that set the array."""
     settings = torchtitan_settings(job, target(ARGUMENTS.target))
-    chosen = settings.pop(SUBCOMMAND)
+    chosen = settings.pop(SUBCOMMAND)  # what follows a subcommand is the subcommand's own
     return bash_array(ARRAY, [*flag_lines(settings), f"{SUBCOMMAND}:{chosen}"])
 
 
@@ -139,6 +139,7 @@ def torchtitan_settings(job: Job, to: Target) -> dict[str, Any]:
         settings |= job.settings(to, "ep", "dispatcher")
     if layout.cp > 1:
         settings |= job.settings(to, "cp_kind")
+    # the profile torchtitan is of compiled code, torchtitan-eager of code that is not
     settings[version.compile] = not job.scenario.software.eager_elementwise
     if job.overlaps("tp") and layout.tp > 1:
         settings[version.async_tp] = True

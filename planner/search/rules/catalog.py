@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from planner.cost.context import CostContext
+from planner.frameworks.layout_rules import rules_named
 from planner.frameworks.rule import Rule
-from planner.frameworks.rules import rules_named
 from planner.problem.software import Software
 from planner.search.rules.experts import EXPERT_OVERLAP_RULES, EXPERT_RULES
 from planner.search.rules.model import PATTERN_RULES

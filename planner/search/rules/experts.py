@@ -30,6 +30,7 @@ def _overlaps_experts(x: LayoutLike) -> Numeric:
 def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Numeric:
     """Whether tokens travel to experts and the rules let dispatch and combine run beside another
     micro-batch."""
+    # layers of a pattern cannot (rule ep-overlap-needs-transformer-layers)
     possible = ctx.model.moe is not None and ctx.model.layer_pattern is None
     travels = (np.asarray(x.ep) > 1) & possible
     return travels & _alternates_chunks(x) & _has_another_microbatch(x) & _keeps_experts(x)

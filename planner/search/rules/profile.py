@@ -15,7 +15,7 @@ from planner.problem.software import Software
 
 @dataclass(frozen=True, slots=True)
 class _ProfileRule:
-    """A rule but for the profile: whether it says anything, and what it then says and allows.
+    """A rule that is complete once the profile is known: when it applies, and what it allows.
 
     sentence: may have `{listed}`, the values that the profile lists.
     """
@@ -60,6 +60,7 @@ _RULES = (
         "the schedule is one of {listed}",
         ("vp", "pp", "schedule"),
         lambda software, x: (
+            # without a pipeline there is no schedule, which layouts write as 1f1b
             ((np.asarray(x.pp) == 1) & runs(x, "1f1b")) | runs(x, *software.schedules)
         ),
         listed=lambda software: software.schedules,

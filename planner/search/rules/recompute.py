@@ -29,7 +29,7 @@ def layers_alike(ctx: CostContext) -> bool:
 
 def counts_within_chunks(ctx: CostContext, x: LayoutLike) -> Numeric:
     """Whether every chunk of a layout has the layers that it recomputes, and one of them more."""
-    if not counts_any(x):
+    if not counts_any(x):  # chunks of a table of layouts take long to count
         return True
     fewest, most = chunk_range(ctx.model.num_layers, x, ctx.reserved)
     layers = np.asarray(x.recompute_layers)

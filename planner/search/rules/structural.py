@@ -23,6 +23,7 @@ def max_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
 
 def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
     """Whether tp divides the feed-forward sizes of all kinds of layers."""
+    # layers of a pattern have sizes of their own, so that the model's counts for nothing
     widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds]
     return divides(x.tp, gcd(ctx.model.ffn_hidden_size * (not ctx.model.layer_pattern), *widths))
 
