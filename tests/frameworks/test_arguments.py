@@ -87,6 +87,7 @@ COUNTS = {
     "torchrun $DISTRIBUTED_ARGS": (None, None, None),
     "torchrun --nnodes 2 $MORE": (2, None, None),
     "torchrun --nnodes 1:4 --nproc_per_node 8": (None, 8, None),
+    "torchrun $MORE -n 8": (None, None, None),  # of torchrun no count of all processes
     "srun -N 16 --gpus-per-node=4 python": (16, 4, None),
     "srun -N16 --gres=gpu:h100:8 python": (16, 8, None),
     "srun -n 64 python": (None, None, 64),
