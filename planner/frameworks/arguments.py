@@ -264,8 +264,8 @@ def _setting_name(word: Word, target_name: str) -> str | None:
 def _with_values(
     words: Sequence[Word], target_name: str
 ) -> list[tuple[str | None, Word, list[Word]]]:
-    """The words of a command, each that names a setting (or none, the first) with those behind it
-    that do not: its name, itself, its values."""
+    """The words of a command as settings: a name (None of words before the first), the word that
+    has it, and the words of its values."""
     groups: list[tuple[str | None, Word, list[Word]]] = []
     for word in words:
         name = _setting_name(word, target_name)
@@ -286,9 +286,9 @@ def _from_words(
     unread = [Note(w.text, "is another file, which is not read", w.line) for w in shell.sourced]
     missing: list[Note] = []
     for name, word, values in _with_values(words, target_name):
-        # an expansion that is not known may be a flag and its value, or several
-        unknown_word = word.text.startswith("--") and "=" not in word.text and word.known == 0
-        if name is None or (word.why and unknown_word):
+        # a flag that only a branch adds: its text is there, but not whether it is passed
+        uncertain_flag = word.text.startswith("--") and "=" not in word.text and word.known == 0
+        if name is None or (word.why and uncertain_flag):
             unread += _unread_words([word, *values], known, target_name)
         elif name not in known:
             if name.replace("_", "-") not in LAUNCHER_OPTIONS:
