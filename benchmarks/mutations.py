@@ -107,7 +107,7 @@ MUTATIONS = (
         "yield block", OPTIMUM,
     ),
     Mutation(
-        "a rule dropped", "search/rules/rules.py",
+        "a rule dropped", "search/rules/structural.py",
         '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) == 1) | divides(2 * x.cp',
         '        ("cp",),\n        lambda ctx, x: (np.asarray(x.cp) >= 1) | divides(2 * x.cp',
         ("tests/search/test_rules.py",),

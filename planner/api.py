@@ -56,10 +56,10 @@ from planner.evidence.published_runs import PUBLISHED_RUNS
 from planner.evidence.validate_collectives import CollectivesValidation
 from planner.evidence.validate_kernels import KernelsValidation
 from planner.evidence.validate_runs import Validation, validate_runs
-from planner.frameworks.export import EXPORTS
 from planner.frameworks.import_model import import_model
 from planner.frameworks.imported_model import ImportedModel
 from planner.frameworks.target import Target, target
+from planner.frameworks.write import EXPORTS
 from planner.inputs import files
 from planner.inputs.files import FileKind
 from planner.inputs.json_text import json_value

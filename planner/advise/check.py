@@ -11,8 +11,7 @@ from planner.advise.script import Judged, judged
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.frameworks.job import Job
-from planner.frameworks.launch_args import read_launch
-from planner.frameworks.megatron.write import core_refusals
+from planner.frameworks.read import read_launch_script, runtime_refusals
 from planner.frameworks.target import target as target_of
 from planner.layouts.layout import Layout
 from planner.planning.plan import GroupReport, Plan
@@ -47,12 +46,12 @@ def check(
         InputError: not readable, nothing in it is known, a value that counts is unknown or of the
             wrong kind, or it names more accelerators than there are.
     """
-    launch = read_launch(text, path, target, env)
-    found = judged(launch, scenario)
+    script = read_launch_script(text, path, target, env)
+    found = judged(script, scenario)
     more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})
     _leave(found, more)
     ctx = CostContext.of(found.scenario)
-    given = found.understood.layout | more
+    given = found.interpretation.layout | more
     if "recompute" in more:  # a script's count is of its own recompute
         given["recompute_layers"] = more.get("recompute_layers")
     completed, rules = judged_layout(ctx, given, path)
@@ -70,37 +69,37 @@ def check(
 
 def _leave(found: Judged, more: Mapping[str, Any]) -> None:
     """Refuse keys that the script says itself; drop what was said of the others' defaults."""
-    for said in found.understood.said:
-        if said.key in more:
+    for stated in found.interpretation.stated:
+        if stated.key in more:
             raise InputError(
-                f"{said.key} is said by the script: {said.setting}", path=found.launch.path,
-                line=said.line, key="--layout", value=more[said.key],
+                f"{stated.key} is said by the script: {stated.setting}", path=found.script.path,
+                line=stated.line, key="--layout", value=more[stated.key],
                 allowed="keys that the script leaves to the program",
             )  # fmt: skip
-    kept = [note for note in found.understood.defaults if note.subject not in more]
-    found.understood.defaults = kept
+    kept = [note for note in found.interpretation.defaults if note.subject not in more]
+    found.interpretation.defaults = kept
 
 
 def _answer(
     found: Judged, layout: Layout | None, broken: list[IllegalLayoutError], plan_: Plan | None,
     better: Plan | None,
 ) -> Check:  # fmt: skip
-    launch, understood = found.launch, found.understood
+    script, interpretation = found.script, found.interpretation
     verdict: Verdict = "illegal"
     if plan_ is not None and plan_.memory is not None:
         verdict = plan_.memory.verdict  # type: ignore[assignment]
     return Check(
-        target=launch.target,
-        target_version=target_of(launch.target).version,
-        path=launch.path,
+        target=script.target,
+        target_version=target_of(script.target).version,
+        path=script.path,
         software=found.base.software.name,
         num_accelerators=found.base.num_accelerators,
         verdict=verdict,
-        understood=tuple(understood.said),
-        defaults=tuple(understood.defaults),
-        otherwise=(*found.notes, *understood.otherwise),
-        ignored=launch.ignored,
-        unread=launch.unread,
+        understood=tuple(interpretation.stated),
+        defaults=tuple(interpretation.defaults),
+        otherwise=(*found.notes, *interpretation.approximations),
+        ignored=script.ignored,
+        unread=script.unread,
         contradictions=tuple(found.contradictions),
         broken=tuple(broken),
         products=() if layout is None else products(layout, found.base),
@@ -121,16 +120,10 @@ def _distinct(broken: list[IllegalLayoutError]) -> list[IllegalLayoutError]:
 
 
 def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutError]:
-    """What Megatron-Core does not run, though the rules of layouts allow it."""
-    if found.launch.target != "megatron":
-        return []
+    """What the framework does not run, though the rules of layouts allow it."""
+    # a split that the script states is one that it can run, whether or not an export could write it
     plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
-    job = Job(found.scenario, plain, plan_.rank_order or ())
-    source = target_of("megatron").version
-    return [
-        IllegalLayoutError("megatron-core", source, layout.label(), reason)
-        for reason in core_refusals(job)
-    ]
+    return runtime_refusals(found.script.target, Job(found.scenario, plain, plan_.rank_order or ()))
 
 
 def _better(found: Judged) -> Plan | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from planner import __version__
 from planner.errors import IllegalLayoutError
-from planner.frameworks.launch import Note, Said
+from planner.frameworks.script import Note, StatedKey
 from planner.planning.document import SCHEMA_VERSION
 from planner.planning.plan import Plan
 
@@ -63,7 +63,7 @@ class Check:
     software: str
     num_accelerators: int
     verdict: Verdict
-    understood: tuple[Said, ...]
+    understood: tuple[StatedKey, ...]
     defaults: tuple[Note, ...]
     otherwise: tuple[Note, ...]
     ignored: tuple[Note, ...]

@@ -83,7 +83,7 @@ def _order_sets(to: Target) -> list[Mapping[str, Any]]:
 def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Scenario:
     """The scenario under the target's software, its search among what the target can say."""
     software = scenario.software
-    if to.software and not {software.name, software.family} & set(to.software):
+    if to.software and not to.takes(software):
         software = load(to.software[0], "software", Software)
     if orders:
         software = software.replace(orders=dict(orders))

@@ -8,10 +8,10 @@ from typing import Any
 
 from planner.advise.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError, Place
-from planner.frameworks.launch import Launch, Note, Understood
-from planner.frameworks.rank_map import LARGEST_HOST
+from planner.frameworks.launchers.hosts import accelerators_per_host
+from planner.frameworks.read import interpret
+from planner.frameworks.script import Interpretation, LaunchScript, Note
 from planner.frameworks.target import Target, target
-from planner.frameworks.understand import understand
 from planner.inputs.values import load
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model
@@ -39,8 +39,8 @@ class Judged:
     script's rank order, with the choices its framework has.
     """
 
-    launch: Launch
-    understood: Understood
+    script: LaunchScript
+    interpretation: Interpretation
     base: Scenario
     scenario: Scenario
     contradictions: list[Contradiction] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Judged:
     broken: list[IllegalLayoutError] = field(default_factory=list)
 
 
-def judged(launch: Launch, scenario: Scenario) -> Judged:
+def judged(script: LaunchScript, scenario: Scenario) -> Judged:
     """What the script runs, on what the scenario has.
 
     Raises:
@@ -56,10 +56,10 @@ def judged(launch: Launch, scenario: Scenario) -> Judged:
     """
     contradictions: list[Contradiction] = []
     notes: list[Note] = []
-    to = target(launch.target)
-    counted = _counted(launch, scenario, contradictions, notes)
+    to = target(script.target)
+    counted = _counted(script, scenario, contradictions, notes)
     counted = counted.replace(software=_software(counted.software, to, notes))
-    found = understand(launch, counted)
+    found = interpret(script, counted)
     if found.software and counted.software.family == found.software.removesuffix("-eager"):
         profile = load(found.software, "software", Software)
         counted = counted.replace(software=profile)
@@ -72,28 +72,28 @@ def judged(launch: Launch, scenario: Scenario) -> Judged:
         base = base.replace(model=load(str(found.model_name), "model", Model))
     for part, keys in changes.items():
         base = _changed(found, base, part, keys, contradictions, broken)
-    orders = {found.order: to.orders[found.order]}
+    orders = {found.rank_order: to.orders[found.rank_order]}
     own = base.software
-    if {own.name, own.family} & set(to.software):  # the very framework that the target is
+    if to.takes(own):  # the very framework that the target is
         own = _widened(own, to, found)
     search = base.search.replace(orders="framework")
     narrow = base.replace(software=own.replace(orders=orders), search=search)
-    return Judged(launch, found, base, narrow, contradictions, notes, broken)
+    return Judged(script, found, base, narrow, contradictions, notes, broken)
 
 
 def _counted(
-    launch: Launch, scenario: Scenario, contradictions: list[Contradiction], notes: list[Note]
+    script: LaunchScript, scenario: Scenario, contradictions: list[Contradiction], notes: list[Note]
 ) -> Scenario:
     """The scenario with as many accelerators as the script names, if nothing else decides it."""
-    count, n = launch.count, scenario.num_accelerators
+    count, n = script.count, scenario.num_accelerators
     total = count.total
     if count.hosts is not None:
-        each = count.each or host_size(scenario)
+        each = count.per_host or accelerators_per_host(scenario.topology)
         total = None if each is None else count.hosts * each
     if total is None or total == n:
         return scenario
     names = " ".join(count.settings)
-    if count.outside:
+    if count.overridable:
         notes.append(
             Note("num_accelerators", f"{names} make {total}, which the environment may change: "
                  f"judged on the scenario's {n}", count.line)
@@ -103,17 +103,7 @@ def _counted(
     try:
         return scenario.replace(num_accelerators=total)
     except InputError as error:
-        raise error.located(Place(launch.path, count.line, key=names)) from None
-
-
-def host_size(scenario: Scenario) -> int | None:
-    """Accelerators of one host, where that is known."""
-    topology = scenario.topology
-    known = target("slurm").accelerators_per_host
-    if topology.accelerator.name in known:
-        return int(known[topology.accelerator.name])
-    width = topology.tiers[0].width
-    return width if width <= LARGEST_HOST else None
+        raise error.located(Place(script.path, count.line, key=names)) from None
 
 
 def _software(software: Software, to: Target, notes: list[Note]) -> Software:
@@ -127,7 +117,7 @@ def _software(software: Software, to: Target, notes: list[Note]) -> Software:
     return load(to.software[0], "software", Software)
 
 
-def _widened(software: Software, to: Target, found: Understood) -> Software:
+def _widened(software: Software, to: Target, found: Interpretation) -> Software:
     """A profile with all choices that the framework has, not only those a search would try."""
     changes: dict[str, Any] = {}
     zero = {*software.zero_stages, *(int(value) for value in to.values("zero_stage"))}
@@ -150,7 +140,7 @@ def _widened(software: Software, to: Target, found: Understood) -> Software:
 
 
 def _changed(
-    found: Understood, base: Scenario, part: str, values: Mapping[str, Any],
+    found: Interpretation, base: Scenario, part: str, values: Mapping[str, Any],
     contradictions: list[Contradiction], broken: list[IllegalLayoutError],
 ) -> Scenario:  # fmt: skip
     """The scenario with what the script says otherwise; what cannot be is a broken rule."""
@@ -196,9 +186,9 @@ def _culprit(base: Scenario, part: str, changes: Mapping[str, Any]) -> str:
     return next(iter(changes))
 
 
-def _contradiction(found: Understood, key: str, script: Any, scenario: Any) -> Contradiction:
+def _contradiction(found: Interpretation, key: str, script: Any, scenario: Any) -> Contradiction:
     named = {"model.name": "model_name"}.get(key, key)
-    line = next((said.line for said in found.said if said.key == named), None)
+    line = next((stated.line for stated in found.stated if stated.key == named), None)
     return Contradiction(key, script, scenario, script, line)
 
 

@@ -13,7 +13,7 @@ from planner.advise.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
 from planner.clusters.slurm_hostlist import expand
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, Place, nearest_of
-from planner.frameworks.rank_map import hosts
+from planner.frameworks.launchers.hosts import hosts_of
 from planner.inputs.text import natural_number
 from planner.planning.export import launch_job
 from planner.planning.plan import Plan
@@ -71,7 +71,7 @@ def _of_the_job(former: Plan, scenario: Scenario) -> Inventory:
             "the plan has neither nodes nor a placement: which ranks share a node is not known",
             key="PLAN", allowed="a plan of a scenario with an inventory, or of a layout that nests",
         )  # fmt: skip
-    where, fill = hosts(launch_job(former)), former.fill
+    where, fill = hosts_of(launch_job(former)), former.fill
     tiers = scenario.topology.tier_names
     sizes = {
         tier: prod(fill[inner] for inner in tiers[: position + 1])

@@ -15,6 +15,7 @@ from typing import Any
 from planner.advise.why_not_answer import BrokenRule, WhyNot
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.frameworks.layout_rules import FRAMEWORK_RULES
 from planner.inputs.files import names
 from planner.inputs.text import given_text
 from planner.inputs.values import load
@@ -29,8 +30,7 @@ from planner.search.infeasible import relax
 from planner.search.infeasible.forbidden import completions, forbidding, nearest, rules_of_keys
 from planner.search.leanest import best_of
 from planner.search.protocol import Watch, unwatched
-from planner.search.rules.model import rules_for
-from planner.search.rules.rules import BY_SOFTWARE
+from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import SEARCH_RULE
 from planner.search.space.given import given_values, judged_layout, parse_layout
 from planner.search.space.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
@@ -289,7 +289,7 @@ def _given(values: Mapping[str, Any], keys: Any) -> str:
 
 def holds_for(rule: str) -> tuple[str, ...]:
     """The shipped software profiles under which a rule holds; none where it holds under all."""
-    if rule not in {known.id for known in BY_SOFTWARE}:
+    if rule not in FRAMEWORK_RULES:
         return ()
     shipped = (load(name, "software", Software) for name in names("software"))
     return tuple(software.name for software in shipped if rule in software.rules)

@@ -7,8 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import InputError, one_paragraph
-from planner.frameworks.imported_model import ImportedModel, Stated, read_count, with_published
+from planner.frameworks.imported_model import (
+    ImportedModel,
+    Stated,
+    read_count,
+    with_published_count,
+)
 from planner.frameworks.megatron.import_model import megatron_model
+from planner.frameworks.read import read_launch_script
 from planner.inputs.documents import Node, show
 from planner.inputs.files import is_folder, text_of_file
 from planner.inputs.huggingface.config import Remark
@@ -32,14 +38,14 @@ def import_model(
 ) -> ImportedModel:
     """The model that a file describes.
 
-    paths: a `config.json`, the folder that holds it, or a script with Megatron-LM arguments; beside
-    it perhaps the index of the checkpoint, which is also found next to a `config.json`. parameters:
+    paths: a `config.json`, the folder that holds it, or a script with Megatron-LM arguments; and
+    perhaps the index of the checkpoint, which is also found next to a `config.json`. parameters:
     the published count, to compare with ('70.6B'). changes: dotted keys of the model to YAML text.
     variables: values of shell variables of a script.
 
     Raises:
         InputError: no such file, not one of these, an architecture that is not read, or a key
-            that is missing, wrong, or not to be said in a model file.
+            that is missing, wrong, or has no place in a model file.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     files = [_file(Path(path)) for path in given]
@@ -54,16 +60,17 @@ def import_model(
     path = described[0]
     tree = trees[path]
     if tree is None:
-        found = megatron_model(text_of_file(path), str(path), name, changes or {}, variables or {})
+        script = read_launch_script(text_of_file(path), str(path), None, variables)
+        imported = megatron_model(script, name, changes or {})
         dtype, quantised = None, False
     else:
         converted = convert(tree)
-        found = _from_config(converted, str(path), name, changes or {})
+        imported = _from_config(converted, str(path), name, changes or {})
         dtype, quantised = converted.dtype, converted.quantised
         if not indexes and (path.parent / INDEX).is_file():
             indexes = [_tree(path.parent / INDEX)]
-    found = _compared(found, parameters, next(iter(indexes), None), dtype, quantised)
-    return replace(found, model=with_published(found.model, found))
+    imported = _compared(imported, parameters, next(iter(indexes), None), dtype, quantised)
+    return with_published_count(imported)
 
 
 def _file(path: Path) -> Path:
@@ -108,27 +115,25 @@ def _from_config(
     }
     form = f"Hugging Face config.json, {converted.architecture}"
     model = from_tree(tree, Model, changes)
-    return ImportedModel(
-        model, path, form, notes, converted.ignored, aside=bool(converted.aside)
-    )  # fmt: skip
+    text_only = bool(converted.aside)
+    return ImportedModel(model, path, form, notes, converted.ignored, text_only=text_only)
 
 
 def _compared(
-    found: ImportedModel, parameters: str | float | None, index: Node | None,
+    imported: ImportedModel, parameters: str | float | None, index: Node | None,
     dtype: str | None, quantised: bool,
 ) -> ImportedModel:  # fmt: skip
     """With the count that the caller or the checkpoint's index states."""
     if parameters is not None:
         number = read_count(parameters if isinstance(parameters, str) else f"{parameters:.0f}")
-        return replace(found, stated=Stated(number, f"--parameters {parameters}"))
+        return replace(imported, stated=Stated(number, f"--parameters {parameters}"))
     if index is None:
-        return found
+        return imported
     stated, why = _of_index(index, dtype, quantised)
     if stated is not None:
-        return replace(found, stated=stated)
-    remark = Remark(INDEX, one_paragraph(why))
-    return replace(found, notes={**found.notes, "approximate": (
-        *found.notes.get("approximate", ()), remark)})  # fmt: skip
+        return replace(imported, stated=stated)
+    approximate = (*imported.notes.get("approximate", ()), Remark(INDEX, one_paragraph(why)))
+    return replace(imported, notes={**imported.notes, "approximate": approximate})
 
 
 def _of_index(index: Node, dtype: str | None, quantised: bool) -> tuple[Stated | None, str]:

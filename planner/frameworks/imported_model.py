@@ -1,26 +1,30 @@
-"""A model read from somebody's file: its count beside the one stated, and what was said of it."""
+"""A model read from a file of others: its count against the one stated, remarks, and its YAML."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from planner.errors import InputError
-from planner.frameworks.model_file import model_yaml
 from planner.inputs.huggingface.config import Remark
 from planner.inputs.quantities import Figure
+from planner.inputs.values import Strict
 from planner.problem.model import Model
 
 CLOSE_FRACTION = 0.005
-"""Up to here counts agree: what shipped models are held to."""
+"""Up to here counts agree; shipped models must."""
 
 WRONG_FRACTION = 0.02
 """From here on the file does not describe what the count is of, or was not understood."""
 
 SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+LAST_KEYS = ("published_parameters", "published_active_parameters", "source")
+"""What a model file ends with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,10 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A model file's content, and what there is to say of how it came about.
+    """A model, and remarks on how it was read.
 
     form: what was read. notes: by subject, keys with a sentence. ignored: keys that change
-    nothing, by why. aside: whether parts of a model of more than text were left aside.
+    nothing, by why. text_only: whether a model of more than text was cut down to its text model.
     """
 
     model: Model
@@ -45,7 +49,7 @@ class ImportedModel:
     notes: Mapping[str, tuple[Remark, ...]]
     ignored: Mapping[str, tuple[str, ...]]
     stated: Stated | None = None
-    aside: bool = False
+    text_only: bool = False
 
     @property
     def unknown(self) -> tuple[Remark, ...]:
@@ -55,7 +59,7 @@ class ImportedModel:
     @property
     def counted(self) -> int:
         """Parameters, with the prediction layers where the stated count is nearer to that."""
-        return min(self._counts, key=lambda count: abs(count - self._wanted))
+        return min(self._counts, key=lambda count: abs(count - self._expected))
 
     @property
     def with_prediction(self) -> bool:
@@ -63,7 +67,7 @@ class ImportedModel:
         return self.counted != self.model.num_parameters
 
     @property
-    def _wanted(self) -> float:
+    def _expected(self) -> float:
         return self.stated.parameters if self.stated else self.model.num_parameters
 
     @property
@@ -91,9 +95,12 @@ class ImportedModel:
         """What could explain a difference; empty where there is none."""
         if self.agrees:
             return ()
-        found = tuple(text for text, count in self._other_counts()
-                      if abs(count / self._wanted - 1.0) <= CLOSE_FRACTION)  # fmt: skip
-        return found or (
+        matching = tuple(
+            text
+            for text, count in self._other_counts()
+            if abs(count / self._expected - 1.0) <= CLOSE_FRACTION
+        )
+        return matching or (
             "nothing simple explains it: look at the keys below that were not understood, "
             "vocab_size, tied_embeddings, biases and experts",
         )
@@ -115,14 +122,14 @@ class ImportedModel:
                 )
             yield "the stated count leaves the embedding out", count - table
             tables = 1 if m.tied_embeddings else 2
-            rows = (self._wanted - count) / (tables * m.hidden_size)
+            rows = (self._expected - count) / (tables * m.hidden_size)
             if rows == int(rows) and abs(rows) < m.vocab_size / 10:
                 vocabulary = m.vocab_size + int(rows)
-                yield f"a vocabulary of {vocabulary:,} (here {m.vocab_size:,})", self._wanted
+                yield f"a vocabulary of {vocabulary:,} (here {m.vocab_size:,})", self._expected
         if m.moe is not None:
             yield "the stated count is that of active parameters", m.num_active_parameters
-        if self.aside and self._wanted > m.num_parameters:
-            yield "the stated count has the parts left aside, beside the text model", self._wanted
+        if self.text_only and self._expected > m.num_parameters:
+            yield "the stated count has the parts left aside, beside the text model", self._expected
 
     def to_yaml(self) -> str:
         """The model file."""
@@ -141,7 +148,7 @@ class ImportedModel:
             yield f"Not understood: {', '.join(remark.key for remark in self.unknown)}."
 
     def to_document(self) -> dict[str, Any]:
-        """The model and everything said of it, as JSON values."""
+        """The model and all remarks on it, as JSON values."""
         return {
             "path": self.path,
             "form": self.form,
@@ -163,12 +170,13 @@ class ImportedModel:
         }
 
 
-def with_published(model: Model, found: ImportedModel) -> Model:
-    """The model with the stated count, where the count meets it."""
-    if found.stated is None or not found.agrees or found.with_prediction:
-        return model
-    figure = Figure(found.stated.parameters, found.stated.source, "datasheet")
-    return model.replace(published_parameters=figure)
+def with_published_count(imported: ImportedModel) -> ImportedModel:
+    """With the stated count in the model, where the count meets it."""
+    stated = imported.stated
+    if stated is None or not imported.agrees or imported.with_prediction:
+        return imported
+    figure = Figure(stated.parameters, stated.source, "datasheet")
+    return replace(imported, model=imported.model.replace(published_parameters=figure))
 
 
 def read_count(text: str) -> float:
@@ -191,3 +199,61 @@ def read_count(text: str) -> float:
             allowed="an integer, or a number with K, M, B or T, such as 70.6B",
         )  # fmt: skip
     return number
+
+
+# ---------------------------------------------------------------- as a model file
+
+
+def model_yaml(model: Model, remarks: Iterable[str] = ()) -> str:
+    """The model as YAML under comments; reads back to an equal value."""
+    head = [
+        "# " + "".join(c if c.isprintable() else "?" for c in " ".join(remark.split()))
+        for remark in remarks
+    ]
+    return "\n".join([*head, *_yaml_lines(model, ""), ""])
+
+
+def _yaml_lines(values: Strict, indent: str) -> list[str]:
+    names = list(type(values).model_fields)
+    last = [name for name in LAST_KEYS if name in names] if isinstance(values, Model) else []
+    lines = []
+    for name in [*(name for name in names if name not in last), *last]:
+        value = getattr(values, name)
+        if value == _default(values, name):
+            continue
+        if isinstance(value, Strict):
+            lines += [f"{indent}{name}:", *_yaml_lines(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{name}: {_written(value)}")
+    return lines
+
+
+def _default(values: Strict, name: str) -> object:
+    """What a key is where a file leaves it out; `...`, which equals no value, where it may not."""
+    field = type(values).model_fields[name]
+    if field.is_required():
+        return ...
+    given = {key: getattr(values, key) for key in type(values).model_fields}
+    return field.get_default(call_default_factory=True, validated_data=given)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Figure):
+        source = json.dumps(value.source, ensure_ascii=False)
+        number = int(value) if value.is_integer() else float(value)
+        return f"{{value: {number}, source: {source}, status: {value.status}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9]*([_.-][A-Za-z0-9]+)*", value)
+        words = ("true", "false", "null", "nan", "inf")
+        return value if plain and value.lower() not in words else _quoted(value)
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    """Text in double quotes, with escapes for what YAML does not take as it is."""
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}"
+                   for c in json.dumps(text, ensure_ascii=False))  # fmt: skip

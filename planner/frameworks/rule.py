@@ -1,21 +1,37 @@
-"""What a rule is: an id, a sentence, a source, the layout keys it reads, and whether it holds."""
+"""What a rule is, and the conditions that rules of several frameworks share.
+
+Rules differ by what they judge. A `Rule` judges layouts: the search leaves out what breaks it, and
+`check` and `--why-not` cite it. A `SettingsRule` judges the settings of a launch script, of which
+some never become keys of a layout. A `Refusal` (in `planner.frameworks.job`) judges a job that is
+to be launched: `export` and `check` cite it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.errors import IllegalLayoutError
+from planner.layouts.layout import SCHEDULES, LayoutLike, Numeric
+
+MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
+TORCHTITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
+TORCH = "torch.distributed.pipelining 2.11, schedules.py"
+DUALPIPE = "github.com/deepseek-ai/DualPipe, dualpipe.py and dualpipev.py"
 
 Predicate = Callable[[CostContext, LayoutLike], Numeric]
+"""Of a layout a truth value, of a table an array of them, one a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: `keys` are the layout keys it reads, the first is the one to change."""
+    """A condition on layouts: `keys` are the layout keys it reads, the first is the one to change.
+
+    holds: takes one layout or a table, so that one rule judges both.
+    """
 
     id: str
     sentence: str
@@ -24,17 +40,41 @@ class Rule:
     holds: Predicate
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsRule:
+    """A condition that a framework puts on its own settings.
+
+    sentence and source may have `{names}` of numbers that the reader of the settings fills in.
+    """
+
+    id: str
+    sentence: str
+    source: str
+
+    def broken_by(
+        self, value: str, nearest: Sequence[str] = (), **numbers: object
+    ) -> IllegalLayoutError:
+        """The rule as broken by settings of this value; `nearest` are settings that keep it."""
+        return IllegalLayoutError(
+            self.id,
+            self.source.format(**numbers),
+            value,
+            self.sentence.format(**numbers),
+            tuple(nearest),
+        )
+
+
 def divides(divisor: Numeric, number: Numeric) -> Numeric:
     """Whether a number is a multiple of a divisor."""
     return number % divisor == 0
 
 
-def most_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
-    """Chunks that a pipeline may have: a layer each but, where software lets them be, its ends."""
+def runs(layout: LayoutLike, *schedules: str) -> Numeric:
+    """Whether the layout's schedule is one of these."""
+    return np.isin(SCHEDULES, schedules)[layout.schedule_index]
+
+
+def max_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
+    """The most chunks that a pipeline may have: one a layer, and where the software allows empty
+    ones at both ends, two more."""
     return ctx.model.num_layers + 2 * (ctx.software.empty_end_chunks & (np.asarray(vp) > 2))
-
-
-MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
-TITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
-TORCH = "torch.distributed.pipelining 2.11, schedules.py"
-DUALPIPE = "github.com/deepseek-ai/DualPipe, dualpipe.py and dualpipev.py"

@@ -33,7 +33,7 @@ FOLDERS: Mapping[FileKind, str] = {
     "model": "models",
     "software": "software",
     "scenario": "scenarios",
-    "target": "targets",
+    "target": "frameworks/**",  # beside the code that uses them, in the package itself
     "sweep": "scenarios/sweeps",
 }
 """Where the shipped files of each kind are, inside `data_root()`."""
@@ -60,7 +60,8 @@ def names(kind: FileKind) -> list[str]:
 
 def _shipped(kind: FileKind) -> dict[str, Path]:
     """Return the shipped files of a kind by name."""
-    return {path.stem: path for path in (data_root() / FOLDERS[kind]).glob("*.yaml")}
+    root = Path(__file__).parents[1] if kind == "target" else data_root()
+    return {path.stem: path for path in root.glob(f"{FOLDERS[kind]}/*.yaml")}
 
 
 def is_path(text: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from planner.errors import ExportError
-from planner.frameworks.export import write_launch_files
 from planner.frameworks.job import Job
+from planner.frameworks.write import write_launch_files
 from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.scenario import scenario_from_document

@@ -37,8 +37,7 @@ from planner.search.optimize import best_placement
 from planner.search.placement import SideConstraints, rank_order
 from planner.search.problem import LayoutProblem, grid_of, splits_of
 from planner.search.protocol import Row, Watch, unwatched
-from planner.search.rules.model import rules_for
-from planner.search.rules.rules import rule_sentences
+from planner.search.rules.catalog import rule_sentences, rules_for
 from planner.search.space.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
 from planner.search.space.given import given_layout, parse_layout
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS

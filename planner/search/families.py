@@ -33,7 +33,7 @@ from planner.search.pool import Pool
 from planner.search.problem import AnySplit, LayoutProblem, any_kind_bounds
 from planner.search.protocol import Progress, SearchProblem, SearchResult, Status, Watch, unwatched
 from planner.search.robust import Scaled, weights
-from planner.search.rules.rules import can_overlap_exchanges
+from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.space.crossings import overlaps_exchanges
 from planner.search.space.enumerate import MEMORY_RULE, families, kinds, members
 from planner.search.space.recompute import counts_in_splits, in_every_count
@@ -276,7 +276,7 @@ def _least_over_overlaps(
         return np.zeros(0)
     lower = bounds(table)
     if overlaps_exchanges(ctx, asked):
-        able = np.flatnonzero(can_overlap_exchanges(ctx, table))
+        able = np.flatnonzero(can_overlap_dispatch(ctx, table))
         if len(able):
             beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
             lower[able] = np.minimum(lower[able], bounds(beside))

@@ -21,8 +21,8 @@ from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.report.text.pieces import plain_text
 from planner.report.text.why_not import why_not_report
+from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import broken_rules
-from planner.search.rules.model import rules_for
 from planner.search.space.enumerate import layouts
 from planner.search.space.room import accepted
 from tests.expert_scenarios import experts

@@ -11,8 +11,9 @@ import pytest
 import planner
 from planner.errors import IllegalLayoutError
 from planner.frameworks.job import refusals
-from planner.frameworks.megatron.write import megatron_settings, words
+from planner.frameworks.megatron.write import megatron_settings
 from planner.frameworks.target import target
+from planner.frameworks.text import flag_lines
 from planner.planning.export import launch_job
 from planner.search.rules.legality import check
 from tests.parsers.harness import ask, bash_words
@@ -56,7 +57,7 @@ def test_every_one_is_refused_by_its_rule():
 LETS_THROUGH = {
     "batch-divides", "world-size",  # dp and micro-batches are no flags: it derives its own
     "chunks-have-layers", "sp-needs-tp", "vp-needs-pp",
-    # their flag is written where there are exchanges alone
+    # their flag is written only where tokens travel to experts
     "ep-overlap-needs-ep", "ep-overlap-needs-virtual-stages",
 }  # fmt: skip
 """Rules of ours that Megatron's parser and group construction do not enforce."""
@@ -70,7 +71,7 @@ def test_megatron_s_parser_lets_some_through_and_no_others():
         if refusals(job, target("megatron"), ("zero_stage",)):
             continue  # not even written
         settings = megatron_settings(job, "tp-cp-dp-pp")
-        text = "\n".join(word for part in settings.values() for word in words(part))
+        text = "\n".join(word for section in settings.values() for word in flag_lines(section))
         argv = bash_words(f"A=(\n{text}\n)", "A")
         jobs.append({"argv": argv, "world_size": given.num_accelerators, "ranks": [0]})
         rules.append(rule)

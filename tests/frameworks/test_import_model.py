@@ -14,14 +14,21 @@ from hypothesis import strategies as st
 from planner import api
 from planner.errors import InputError
 from planner.frameworks.import_model import INDEX, import_model
-from planner.frameworks.imported_model import CLOSE_FRACTION, WRONG_FRACTION, read_count
-from planner.frameworks.megatron.write_model import model_refusals
-from planner.frameworks.model_file import model_yaml
+from planner.frameworks.imported_model import (
+    CLOSE_FRACTION,
+    WRONG_FRACTION,
+    model_yaml,
+    read_count,
+)
+from planner.frameworks.job import Job, reasons_of
+from planner.frameworks.megatron.rules import MODEL_REFUSALS
 from planner.inputs.documents import from_plain
 from planner.inputs.files import names
 from planner.inputs.huggingface.convert import convert
 from planner.inputs.values import from_tree, load, parse
+from planner.layouts.layout import Layout
 from planner.problem.model import Model
+from planner.problem.scenario import load_scenario
 from tests.inputs.huggingface.configs import PUBLISHED, TYPES, published, random_config
 
 LLAMA = 8_030_261_248
@@ -343,6 +350,12 @@ def test_scripts_of_others_have_no_dimensions(tmp_path: Path) -> None:
         import_model(script(tmp_path, text=text))
 
 
+def model_refusals(name: str) -> list[str]:
+    scenario = load_scenario("llama3-8b-h100x8", {"training.sequence_length": "1024"})
+    model = import_model(PUBLISHED / f"{name}.json").model
+    return reasons_of(MODEL_REFUSALS, Job(scenario.replace(model=model), Layout(), ()))
+
+
 def test_what_megatron_cannot_express_is_refused_by_name() -> None:
     refused = {
         "gemma-2-9b": "norms around blocks", "phi-2": "norms shared blocks",
@@ -350,7 +363,6 @@ def test_what_megatron_cannot_express_is_refused_by_name() -> None:
         "phi-3.5-moe": "biases to qkv, attention_output, head not alone",
     }  # fmt: skip
     for name, said in refused.items():
-        assert any(said in reason for reason in model_refusals(
-            import_model(PUBLISHED / f"{name}.json").model)), name  # fmt: skip
+        assert any(said in reason for reason in model_refusals(name)), name
     for name in ("qwen2.5-7b", "llama-3-8b"):
-        assert model_refusals(import_model(PUBLISHED / f"{name}.json").model) == []
+        assert model_refusals(name) == []

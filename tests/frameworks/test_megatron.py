@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import ExportError, UnknownNameError
-from planner.frameworks.export import EXPORTS
-from planner.frameworks.megatron.write import pipeline_layout
+from planner.frameworks.megatron.stages import layout_text
+from planner.frameworks.write import EXPORTS
 from planner.inputs.values import load
 from planner.planning.export import export_plan
 from planner.problem.software import Software
@@ -107,7 +107,7 @@ def test_own_stage_split(tmp_path):
 
 @pytest.mark.parametrize("chunks", [[3, 4, 4, 4, 3], [1, 1], [2, 1, 1, 1, 1, 2, 3, 3], [5, 5, 4]])
 def test_layout_text_unrolls_to_the_chunks(chunks):
-    text = pipeline_layout(chunks)
+    text = layout_text(chunks)
     # as megatron/core/transformer/pipeline_parallel_layer_layout.py does
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         text = re.sub(pattern, lambda found: found.group(1) * int(found.group(2)), text)

@@ -161,7 +161,7 @@ def test_values_from_outside_win_over_the_script():
 
 def test_a_default_of_the_environment_is_marked():
     last = read_shell("TP=${TP:-8}\nPP=4\nshow $TP $PP", "job.sh").commands[-1]
-    assert [word.outside for word in last] == [False, True, False]
+    assert [word.overridable for word in last] == [False, True, False]
 
 
 def test_lines_are_those_of_the_values():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.errors import ExportError
-from planner.frameworks.rank_map import hosts, rank_map
+from planner.frameworks.launchers.hosts import hosts_of, rank_map
 from planner.layouts.grids import EXPERT_GRID, atom_degree
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import atom_coordinates, framework_order, order_atoms
@@ -83,16 +83,16 @@ def test_ranks_of_places_are_the_coordinates_there(seed, experts):
 
 
 def test_a_framework_s_order_needs_no_list():
-    assert rank_map(launch_job(small())).as_counted
-    assert rank_map(launch_job(small((("tp", 8), ("pp", 2), ("dp_shard", 4))))).as_counted
-    assert not rank_map(launch_job(small(CUSTOM))).as_counted
+    assert rank_map(launch_job(small())).is_identity
+    assert rank_map(launch_job(small((("tp", 8), ("pp", 2), ("dp_shard", 4))))).is_identity
+    assert not rank_map(launch_job(small(CUSTOM))).is_identity
 
 
 def test_hosts_of_domains_wider_than_a_host():
     racks = planner.evaluate(
         planner.load_scenario("llama3-405b-gb200x1152"), "tp=4,cp=2,pp=8,vp=2,mbs=1"
     )
-    where = hosts(launch_job(racks))
+    where = hosts_of(launch_job(racks))
     domain = racks.fill["nvlink"]
     assert where.ranks_each * where.in_domain == domain
     assert where.ranks_each <= 4 and where.in_domain <= 18

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import planner
 from planner.errors import UnknownNameError
-from planner.frameworks.export import EXPORTS
+from planner.frameworks.read import INTERPRETERS
 from planner.frameworks.target import target
-from planner.inputs.files import names
+from planner.frameworks.write import EXPORTS
+from planner.inputs.files import names, resolve
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout
 from planner.planning.plan import SCHEMA_VERSION
 from planner.problem.blocks import MLA, MoE
@@ -65,3 +69,16 @@ def test_the_plan_file_s_version_is_the_schema_s():
 def test_an_unknown_target_has_a_near_match():
     with pytest.raises(UnknownNameError, match="megatron"):
         target("megatorn")
+
+
+def test_settings_that_are_read_take_as_many_values_as_the_table_says():
+    arities = target("megatron").arities()
+    assert arities["--sequence-parallel"] == "switch" and arities["--seq-length"] == "one"
+    # a code writes it as one text, a script gives it word by word
+    assert arities["--recompute-modules"] == "many"
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_table_lies_beside_the_code_that_uses_it(name):
+    assert resolve("target", name).is_relative_to(Path(planner.__file__).parent / "frameworks")
+    assert not target(name).reads or name in INTERPRETERS

@@ -18,9 +18,9 @@ from planner.cost.prediction_intervals import PredictionErrors
 from planner.evidence.collective_logs import read_sweeps
 from planner.evidence.kernel_measurements import read_latencies
 from planner.evidence.published_runs import read_runs
-from planner.frameworks.launch_args import read_launch
+from planner.frameworks.read import read_launch_script
 from planner.frameworks.target import Target
-from planner.inputs.files import data_root
+from planner.inputs.files import data_root, resolve
 from planner.inputs.values import Strict, from_document, load
 from planner.problem.hardware import Accelerator
 from planner.problem.inventory import Inventory
@@ -72,8 +72,7 @@ def _text(path: Path) -> str:
 
 
 def _script(path: Path) -> Any:
-    launch = read_launch(_text(path), path.name)
-    return script.judged(launch, _small())
+    return script.judged(read_launch_script(_text(path), path.name), _small())
 
 
 def _layout(path: Path) -> Any:
@@ -96,7 +95,7 @@ READERS = (
            "models/nemotron-3-nano.yaml"),
     _value("software", "software", Software, "software/megatron-core.yaml",
            "software/torchtitan.yaml"),
-    _value("target", "target", Target, "targets/megatron.yaml"),
+    _value("target", "target", Target, resolve("target", "megatron")),
     _value("errors", "scenario", PredictionErrors, "scenarios/published/prediction_errors.yaml"),
     _value("inventory", "topology", Inventory, SAMPLES / "inventory.yaml"),
     Reader("plan", api.read_plan, [SAMPLES / "plan.json"], api.Plan.to_document,

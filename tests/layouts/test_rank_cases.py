@@ -15,7 +15,7 @@ import pytest
 
 from planner import api
 from planner.clusters.import_topology import import_topology
-from planner.frameworks.export import EXPORTS
+from planner.frameworks.write import EXPORTS
 from planner.planning.export import export_plan
 from planner.planning.plan import Plan
 

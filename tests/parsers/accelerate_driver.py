@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 
-warnings.simplefilter("ignore")
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+from answering import keep_stdout_for_answers, mesh_groups, serve
+
+keep_stdout_for_answers()
 
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils.launch import prepare_multi_gpu_env
-from answering import serve
 
+GROUPS = {
+    "tp": ["tp"], "cp": ["cp"], "shard": ["dp_shard", "cp"], "replicate": ["dp_replicate"],
+}  # fmt: skip
 HOST = ["--machine_rank", "0", "--main_process_ip", "127.0.0.1", "--main_process_port", "29500"]
 
 
@@ -32,11 +33,12 @@ def answer(job: dict) -> dict:
     os.environ.update(environment)
     try:
         parallel = ParallelismConfig()
-        found = parallel._get_mesh()
+        built = parallel._get_mesh()
     finally:
         os.environ.clear()
         os.environ.update(before)
-    names, shape = found if found else ((), ())
+    axes, shape = built if built else ((), ())
+    mesh = torch.arange(torch.Size(shape).numel()).reshape(shape)
     handler = parallel.cp_handler
     return {
         "file": {
@@ -48,24 +50,8 @@ def answer(job: dict) -> dict:
         "sizes": {"tp": parallel.tp_size, "cp": parallel.cp_size,
                   "dp_shard": parallel.dp_shard_size, "dp_replicate": parallel.dp_replicate_size},
         "cp": None if handler is None else handler.cp_comm_strategy,
-        "groups": groups(names, shape, job["ranks"]),
+        "groups": {str(rank): mesh_groups(mesh, axes, GROUPS, rank) for rank in job["ranks"]},
     }  # fmt: skip
 
 
-def groups(names: tuple, shape: tuple, ranks: list[int]) -> dict:
-    table = torch.arange(int(torch.tensor(shape).prod()) if shape else 1).reshape(shape)
-    found: dict[str, dict] = {str(rank): {} for rank in ranks}
-    for group, axes in {"tp": ["tp"], "cp": ["cp"], "shard": ["dp_shard", "cp"],
-                        "replicate": ["dp_replicate"]}.items():  # fmt: skip
-        kept = [names.index(axis) for axis in axes if axis in names]
-        others = [i for i in range(len(shape)) if i not in kept]
-        size = 1
-        for i in kept:
-            size *= shape[i]
-        rows = table.permute(*others, *kept).reshape(-1, size).tolist()
-        for rank in ranks:
-            found[str(rank)][group] = sorted(next(r for r in rows if rank in r))
-    return found
-
-
-serve(answer, ANSWERS)
+serve(answer)

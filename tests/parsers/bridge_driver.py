@@ -14,15 +14,13 @@ import os
 import sys
 import types
 import typing
-import warnings
 from pathlib import Path
 
 import typing_extensions
+from answering import keep_stdout_for_answers, serve
 
-warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+keep_stdout_for_answers()
 typing.override = typing_extensions.override
 os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
 
@@ -89,14 +87,13 @@ class Models(types.ModuleType):
 
 
 sys.meta_path.insert(0, Finder())
-for part in BARE:
-    name = "megatron.bridge" + part
-    package = (Models if part == ".models" else types.ModuleType)(name)
+for below in BARE:
+    name = f"megatron.bridge{below}"
+    package = (Models if below == ".models" else types.ModuleType)(name)
     package.__path__ = [str(Path(os.environ["BRIDGE_ROOT"], *name.split(".")))]
     sys.modules[name] = package
 
 import torch
-from answering import serve
 from megatron.bridge.models.gpt_provider import GPTModelProvider
 from megatron.bridge.training import config as bridge
 from megatron.bridge.training.comm_overlap import CommOverlapConfig
@@ -140,12 +137,12 @@ def answer(job: dict) -> dict:
     config.validate()
     values = {}
     for table, keys in job["overrides"].items():
-        part = getattr(config, table)
+        owner = getattr(config, table)
         for key in keys if isinstance(keys, dict) else ():
-            value = getattr(part, key, None)
+            value = getattr(owner, key, None)
             kept = isinstance(value, str | int | float | bool | list | type(None))
             values[f"{table}.{key}"] = value if kept else str(value)
     return {"values": values, "data_parallel_size": config.data_parallel_size}
 
 
-serve(answer, ANSWERS)
+serve(answer)

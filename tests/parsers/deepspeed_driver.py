@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
+
+from answering import keep_stdout_for_answers, serve
 
 os.environ["DS_ACCELERATOR"] = "cpu"
-warnings.simplefilter("ignore")
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+keep_stdout_for_answers()
 
 import deepspeed.comm
-from answering import serve
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
@@ -53,4 +51,4 @@ def answer(job: dict) -> dict:
     }
 
 
-serve(answer, ANSWERS)
+serve(answer)

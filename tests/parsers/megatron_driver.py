@@ -15,20 +15,16 @@ import os
 import sys
 import types
 import typing
-import warnings
 
 import typing_extensions
+from answering import keep_stdout_for_answers, serve
 
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what libraries say goes to stderr
-
+keep_stdout_for_answers()
 typing.override = typing_extensions.override  # Python 3.12's, which megatron-core imports
-warnings.simplefilter("ignore")
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
 import torch
 import torch.distributed as dist
-from answering import serve
 from megatron.core import (
     parallel_state,
     utils,
@@ -56,7 +52,7 @@ utils.get_te_version = lambda: Version("2.11.0")  # FP8 is Transformer Engine's,
 
 
 def pretend(capability: tuple[int, int]) -> None:
-    """Let the framework believe that it runs on the planned part."""
+    """Let the framework believe that it runs on the planned accelerator."""
     torch.cuda.get_device_capability = lambda *_: capability
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(
         major=capability[0], minor=capability[1]
@@ -171,4 +167,4 @@ def groups(args, ranks: list[int]) -> dict:
     return found
 
 
-serve(answer, ANSWERS)
+serve(answer)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import sys
+from answering import keep_stdout_for_answers, serve
+
+keep_stdout_for_answers()
 
 from torch.distributed.run import get_args_parser
 
 
-def main() -> None:
-    for line in sys.stdin:
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(said):
-                found = {"values": vars(get_args_parser().parse_args(json.loads(line)["argv"]))}
-        except SystemExit:
-            found = {"error": said.getvalue()}
-        print(json.dumps(found), flush=True)
+def answer(job: dict) -> dict:
+    return {"values": vars(get_args_parser().parse_args(job["argv"]))}
 
 
-main()
+serve(answer)

@@ -10,20 +10,17 @@ import dataclasses
 import functools
 import inspect
 import logging
-import os
 import tempfile
-import warnings
 
-warnings.simplefilter("ignore")
+from answering import keep_stdout_for_answers, mesh_groups, serve
+
 logging.disable(logging.CRITICAL)
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+keep_stdout_for_answers()
 
 import torch.distributed as dist
 import torchtitan.tools.utils
-from answering import serve
 
-# a planned part, not this machine's: low precision asks for it
+# a planned accelerator, not this machine's: low precision asks for it
 torchtitan.tools.utils.has_cuda_capability = lambda *_: True
 # help texts are read out of the sources for each job
 inspect.getsource = functools.cache(inspect.getsource)
@@ -60,15 +57,15 @@ def answer(job: dict) -> dict:
 
 
 def values(config) -> dict:
-    found = {}
+    settings = {}
     for section in ("training", "parallelism", "compile", "activation_checkpoint", "model"):
-        part = getattr(config, section, None)
-        if dataclasses.is_dataclass(part):
-            for field in dataclasses.fields(part):
-                value = getattr(part, field.name)
+        owner = getattr(config, section, None)
+        if dataclasses.is_dataclass(owner):
+            for field in dataclasses.fields(owner):
+                value = getattr(owner, field.name)
                 if isinstance(value, str | int | float | bool | list | type(None)):
-                    found[f"{section}.{field.name}"] = value
-    return found
+                    settings[f"{section}.{field.name}"] = value
+    return settings
 
 
 def groups(config, world_size: int, ranks: list[int]) -> dict:
@@ -77,23 +74,15 @@ def groups(config, world_size: int, ranks: list[int]) -> dict:
     try:
         dims = ParallelDims.from_config(config.parallelism, world_size)
         dims.build_mesh()
-        found: dict[str, dict] = {str(rank): {} for rank in ranks}
+        members: dict[str, dict] = {str(rank): {} for rank in ranks}
         for mesh, named in GROUPS.items():
             built = dims._global_meshes[mesh]
-            table = built.mesh
             assert built.mesh_dim_names == AXES[mesh]
-            for group, axes in named.items():
-                kept = [built.mesh_dim_names.index(axis) for axis in axes]
-                others = [i for i in range(table.ndim) if i not in kept]
-                size = 1
-                for i in kept:
-                    size *= table.shape[i]
-                rows = table.permute(*others, *kept).reshape(-1, size).tolist()
-                for rank in ranks:
-                    found[str(rank)][group] = sorted(next(r for r in rows if rank in r))
-        return found
+            for rank in ranks:
+                members[str(rank)] |= mesh_groups(built.mesh, AXES[mesh], named, rank)
+        return members
     finally:
         dist.destroy_process_group()
 
 
-serve(answer, ANSWERS)
+serve(answer)

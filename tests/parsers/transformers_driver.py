@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import warnings
+from answering import keep_stdout_for_answers, serve
 
-warnings.simplefilter("ignore")
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+keep_stdout_for_answers()
 
 import torch
-from answering import serve
 from transformers import AutoConfig, AutoModelForCausalLM
 
 
@@ -23,4 +19,4 @@ def answer(job: dict) -> dict:
     return {"parameters": sum(p.numel() for p in model.parameters())}
 
 
-serve(answer, ANSWERS)
+serve(answer)

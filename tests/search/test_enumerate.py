@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.layouts.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.rules.rules import rules_of
+from planner.search.rules.catalog import rules_of
 from planner.search.space.crossings import divisors
 from planner.search.space.enumerate import SEARCH_RULE, layouts
 from tests import oracles

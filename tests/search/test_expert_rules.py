@@ -15,8 +15,10 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.layout import Layout, LayoutTable
+from planner.search.rules.catalog import rules_of
+from planner.search.rules.experts import EXPERT_RULES
 from planner.search.rules.legality import check, nearest_values
-from planner.search.rules.rules import EXPERTS, STRUCTURAL, rules_of
+from planner.search.rules.structural import STRUCTURAL_RULES
 from planner.search.space.given import given_layout
 from tests.expert_scenarios import LATENT, experts, shipped_scenario
 from tests.oracles import expert_layouts
@@ -75,7 +77,7 @@ def rule_named(rule_id: str) -> Rule:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert set(CASES) == {rule.id for rule in EXPERTS}
+    assert set(CASES) == {rule.id for rule in EXPERT_RULES}
 
 
 @pytest.mark.parametrize("rule_id", CASES)
@@ -105,7 +107,7 @@ def test_table_equals_scalar_on_random_layouts(rows: list[Layout]) -> None:
 def test_dense_models_have_no_rules_of_experts() -> None:
     ids = {rule.id for rule in rules_of(CTX.software)}
     assert not ids & set(CASES)
-    assert {rule.id for rule in STRUCTURAL} <= ids
+    assert {rule.id for rule in STRUCTURAL_RULES} <= ids
 
 
 def test_a_framework_without_dispatchers_has_no_expert_parallelism() -> None:

@@ -20,8 +20,9 @@ from planner.frameworks.rule import Rule
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.problem import LayoutProblem
+from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import nearest_values
-from planner.search.rules.model import PATTERNS, rules_for
+from planner.search.rules.model import PATTERN_RULES
 from planner.search.space.enumerate import layouts
 from tests.expert_scenarios import experts
 from tests.hybrid_scenarios import hybrid_context, hybrid_model, mamba, small_hybrid
@@ -64,12 +65,12 @@ CASES: dict[str, tuple[list[Layout], list[Layout], tuple[str, ...]]] = {
 
 
 def rule_named(rule_id: str) -> Rule:
-    (rule,) = [rule for rule in PATTERNS if rule.id == rule_id]
+    (rule,) = [rule for rule in PATTERN_RULES if rule.id == rule_id]
     return rule
 
 
 def test_every_rule_has_a_case() -> None:
-    assert set(CASES) == {rule.id for rule in PATTERNS}
+    assert set(CASES) == {rule.id for rule in PATTERN_RULES}
 
 
 @pytest.mark.parametrize("rule_id", CASES)

@@ -21,7 +21,7 @@ from planner.problem.scenario import Scenario, Search
 from planner.search.infeasible.reasons import reasons
 from planner.search.infeasible.relax import MOST_TIMES
 from planner.search.placement import fills
-from planner.search.rules.model import rules_for
+from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
+from planner.frameworks.layout_rules import FRAMEWORK_RULES
 from planner.frameworks.rule import Rule
 from planner.inputs.files import names
 from planner.layouts.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
+from planner.search.rules.catalog import rule_sentences, rules_of
 from planner.search.rules.legality import check, nearest_values
-from planner.search.rules.rules import BY_SOFTWARE, STRUCTURAL, rule_sentences, rules_of
 from planner.search.rules.schedules import SCHEDULE_RULES
+from planner.search.rules.structural import STRUCTURAL_RULES
 from tests.scenarios import (
     shipped_software,
     small_model,
@@ -251,7 +253,7 @@ IDS = sorted(CASES)
 
 
 def test_every_rule_has_a_case() -> None:
-    known = {rule.id for rule in (*STRUCTURAL, *SCHEDULE_RULES, *BY_SOFTWARE)}
+    known = {rule.id for rule in (*STRUCTURAL_RULES, *SCHEDULE_RULES)} | {*FRAMEWORK_RULES}
     profile = {
         "zero-stage",
         "recompute-counts",
@@ -420,8 +422,8 @@ def test_an_unknown_rule_names_the_profile_and_the_near_one() -> None:
     with pytest.raises(InputError) as caught:
         rules_of(small_software(rules=("stages-evn",)))
     assert caught.value.nearest == "stages-even"
-    for rule in BY_SOFTWARE:
-        assert rule.id in str(caught.value)
+    for rule_id in FRAMEWORK_RULES:
+        assert rule_id in str(caught.value)
 
 
 @pytest.mark.parametrize("name", names("software"))
@@ -430,7 +432,7 @@ def test_shipped_profiles_name_known_rules_only(name: str) -> None:
     found = rules_of(software)
     ids = [rule.id for rule in found]
     assert len(set(ids)) == len(ids)
-    assert {rule.id for rule in STRUCTURAL} | set(software.rules) <= set(ids)
+    assert {rule.id for rule in STRUCTURAL_RULES} | set(software.rules) <= set(ids)
     assert rule_sentences(found) == {rule.id: rule.sentence for rule in found}
 
 

@@ -11,74 +11,75 @@ from dataclasses import dataclass, field, replace
 class Word:
     """A word of a command: its text and line; `why` it is not known, if so.
 
-    outside: the environment may say otherwise (`${NODES:-8}`). known: characters of the text
-    before the first that is unknown.
+    overridable: the environment may give another value (`${NODES:-8}`). known: characters of the
+    text before the first that is unknown.
     """
 
     text: str
     line: int
     why: str | None = None
-    outside: bool = False
+    overridable: bool = False
     known: int = 0
     pieces: tuple[Piece, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def prefix(self) -> str:
-        """The part of the text that is known."""
+        """The start of the text, as far as it is known."""
         return self.text if self.why is None else self.text[: self.known]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a value. opaque: not even its text is known."""
+    """A stretch of a value. opaque: not even its text is known."""
 
     text: str
     line: int
     why: str | None = None
     opaque: bool = False
-    outside: bool = False
+    overridable: bool = False
 
 
 Value = tuple[Piece, ...]
 
 
-class Fields:
+class WordBuilder:
     """Words while they are put together."""
 
     def __init__(self, line: int) -> None:
         self.line = line
-        self.done: list[Word] = []
-        self.now: list[Piece] | None = None
+        self.words: list[Word] = []
+        self.current: list[Piece] | None = None
 
-    def whole(self, pieces: Iterable[Piece]) -> None:
-        """Text that stays in the present word."""
-        if self.now is None:
-            self.now = []
-        self.now += pieces
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Add text that stays in the current word."""
+        if self.current is None:
+            self.current = []
+        self.current += pieces
 
-    def split(self, pieces: Iterable[Piece]) -> None:
-        """Text that blanks cut into words."""
+    def add_split(self, pieces: Iterable[Piece]) -> None:
+        """Add text that blanks cut into words."""
         for piece in pieces:
             if piece.opaque:
-                self.whole([piece])
+                self.add([piece])
                 continue
             for text in re.findall(r"[ \t\n]+|[^ \t\n]+", piece.text):
                 if text[0] in " \t\n":
                     self.close()
                 else:
-                    self.whole([replace(piece, text=text)])
+                    self.add([replace(piece, text=text)])
 
-    def elements(self, words: list[Word]) -> None:
-        """Elements of a quoted array: the first goes on the present word."""
+    def add_elements(self, words: list[Word]) -> None:
+        """Add elements of a quoted array: the first goes on the current word."""
         for i, word in enumerate(words):
             if i:
                 self.close()
-            self.whole([Piece(word.text, word.line, word.why, outside=word.outside)])
+            self.add([Piece(word.text, word.line, word.why, overridable=word.overridable)])
 
     def close(self) -> None:
-        if self.now is None:
+        """End the current word, if there is one."""
+        if self.current is None:
             return
-        pieces, self.now = self.now, None
+        pieces, self.current = self.current, None
         text = "".join(piece.text for piece in pieces)
         why = next((piece.why for piece in pieces if piece.why), None)
         known = 0
@@ -87,10 +88,10 @@ class Fields:
                 break
             known += len(piece.text)
         line = next((piece.line for piece in pieces if piece.text), self.line)
-        self.done.append(
-            Word(text, line, why, any(p.outside for p in pieces), known, tuple(pieces))
-        )
+        overridable = any(piece.overridable for piece in pieces)
+        self.words.append(Word(text, line, why, overridable, known, tuple(pieces)))
 
     def finished(self) -> list[Word]:
+        """End the current word; return all."""
         self.close()
-        return self.done
+        return self.words

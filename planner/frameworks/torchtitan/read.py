@@ -1,219 +1,242 @@
-"""torchtitan's flags and TOML in the planner's words, with torchtitan's defaults."""
+"""torchtitan's arguments and TOML in the planner's words, with torchtitan's defaults."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
-from planner.frameworks.launch import Launch, Note, Understood
+from planner.frameworks.script import Interpretation, LaunchScript
 from planner.frameworks.target import Target, target
+from planner.frameworks.torchtitan import rules
+from planner.frameworks.torchtitan.versions import CONVERTERS, VERSIONS, Version
 from planner.layouts.layout import V_SHAPED
 from planner.problem.scenario import Scenario
 
-UNMODELLED = {"GPipe": "1f1b", "LoopedBFS": "interleaved"}
+NEAREST_SCHEDULES = {"GPipe": "1f1b", "LoopedBFS": "interleaved"}
 """Schedules of torchtitan that are not modelled, and what they are judged as."""
 
-LOCAL_BATCH = 8
-"""torchtitan's default, config/configs.py."""
+LOCAL_BATCH, SEQUENCE_LENGTH = 8, 2048
+"""torchtitan's defaults, config/configs.py."""
 
 
-def understand_torchtitan(launch: Launch, scenario: Scenario) -> Understood:
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What settings are read with: the target's table, what it reads in them, and degrees."""
+
+    to: Target
+    version: Version
+    table_values: dict[str, Any]
+    tp: int
+    cp: int
+    pp: int
+    ep: int
+
+    @classmethod
+    def of(cls, script: LaunchScript) -> _Inputs:
+        to = target(script.target)
+        settings = script.values()
+        converters = settings.get(CONVERTERS)
+        if isinstance(converters, list):  # the table has the one converter of a precision
+            settings[CONVERTERS] = " ".join(map(str, converters))
+        tp, cp, pp, ep = (script.degree(to.names[key]) for key in ("tp", "cp", "pp", "ep"))
+        return cls(to, VERSIONS[to.name], to.read(settings), tp, cp, pp, ep)
+
+
+def interpret_torchtitan(script: LaunchScript, scenario: Scenario) -> Interpretation:
     """What the settings mean on the scenario's accelerators.
 
     Raises:
         InputError: a value is of the wrong kind.
     """
-    to = target(launch.target)
-    dash = "--" if launch.target == "torchtitan" else ""
-    settings = {name: setting.value for name, setting in launch.settings.items()}
-    converters = settings.get("model.converters")
-    if isinstance(converters, list):
-        settings["model.converters"] = " ".join(map(str, converters))
-    read = to.read(settings)
-    found = Understood(order=next(iter(to.orders)))
-    degrees = {key: launch.whole(to.names[key], 1) or 1 for key in ("tp", "cp", "pp", "ep")}
-    for key, degree in degrees.items():
-        found.say(launch, key, degree, to.names[key])
-    _data(launch, scenario, found, to, degrees)
-    num_layers = _model(launch, scenario, found, read, to)
-    _batch(launch, found, to, degrees["pp"], dash)
-    if degrees["pp"] > 1:
-        _stages(launch, found, to, num_layers, degrees["pp"])
-    _companions(launch, found, to, read, degrees, dash)
-    return found
+    given = _Inputs.of(script)
+    result = Interpretation(script, next(iter(given.to.orders)))
+    for key in ("tp", "cp", "pp", "ep"):
+        result.state(key, getattr(given, key), given.to.names[key])
+    _read_data_parallelism(result, given, scenario.num_accelerators)
+    _read_model(result, given)
+    _read_batch(result, given)
+    if given.pp > 1:
+        _read_stages(result, given, scenario.model.num_layers)
+    _read_companions(result, given)
+    _read_compilation(result, given)
+    return result
 
 
-def _data(
-    launch: Launch, scenario: Scenario, found: Understood, to: Target, degrees: dict[str, int]
-) -> None:
-    shard, replicate = to.names["dp_shard"], to.names["dp_replicate"]
-    copies = launch.whole(replicate, 1) or 1
-    found.say(launch, "dp_replicate", copies, replicate)
-    parts = launch.whole(shard, -1, least=-1)
-    if parts == -1 or parts is None:
-        used = degrees["tp"] * degrees["cp"] * degrees["pp"] * copies
-        parts = max(scenario.num_accelerators // used, 1)
-        found.defaults.append(
-            Note("dp_shard", f"{parts}: {shard} -1 takes the accelerators that are left", None)
+def _read_data_parallelism(result: Interpretation, given: _Inputs, num_accelerators: int) -> None:
+    script, names = result.script, given.to.names
+    replicate = script.degree(names["dp_replicate"])
+    result.state("dp_replicate", replicate, names["dp_replicate"])
+    shard = script.integer(names["dp_shard"], -1, minimum=-1)
+    if shard == -1 or shard is None:  # torchtitan's default
+        shard = max(num_accelerators // (given.tp * given.cp * given.pp * replicate), 1)
+        result.note_default(
+            "dp_shard", f"{shard}: {names['dp_shard']} -1 takes the accelerators that are left"
         )
-    found.say(launch, "dp_shard", parts, shard)
+    result.state("dp_shard", shard, names["dp_shard"])
 
 
-def _model(
-    launch: Launch, scenario: Scenario, found: Understood, read: dict[str, Any], to: Target
-) -> int:
-    """The shipped model that the registry names mean, and its layers."""
-    given = read.get("registry")
-    if given is not None:
-        name, _, precision = str(given).partition(" ")
-        found.model_name = name
-        first = next(iter(to.codes["registry"][given]))
-        found.say(launch, "model_name", name, *to.codes["registry"][given])
-        found.layout.pop("model_name")
+def _read_model(result: Interpretation, given: _Inputs) -> None:
+    """State the shipped model that names of torchtitan's registry mean, and the precision."""
+    codes, registered = given.to.codes, given.table_values.get("registry")
+    if registered is not None:
+        # of 0.3 'llama3-8b mxfp8', of 0.2 'llama3-8b'
+        name, _, precision = str(registered).partition(" ")
+        settings = codes["registry"][registered]
+        result.state("model_name", name, *settings)
         if precision:
-            found.say(launch, "training.precision", precision, first)
-    if "training.precision" in to.codes:
-        keys = {name for code in to.codes["training.precision"].values() for name in code}
-        found.say(launch, "training.precision", read["training.precision"], *sorted(keys))
-    return scenario.model.num_layers
+            result.state("training.precision", precision, next(iter(settings)))
+    if "training.precision" in codes:
+        precision = given.table_values["training.precision"]
+        names = sorted(given.to.settings_of("training.precision"))
+        result.state("training.precision", precision, *names)
 
 
-def _batch(launch: Launch, found: Understood, to: Target, pp: int, dash: str) -> None:
-    """A local batch is all a rank passes at once; in pipelines it is cut into micro-batches."""
-    name, micro = f"{dash}training.local_batch_size", to.names["mbs"]
-    local = launch.whole(name, LOCAL_BATCH) or LOCAL_BATCH
-    if not launch.has(name):
-        found.defaults.append(Note("mbs", f"{LOCAL_BATCH}: without {name}", None))
-    mbs = (launch.whole(micro, 1) or 1) if pp > 1 else local
+# ---------------------------------------------------------------- batches
+
+
+def _read_batch(result: Interpretation, given: _Inputs) -> None:
+    """State batches. A local batch is all that a rank passes at once; in a pipeline it is cut into
+    micro-batches."""
+    script, pp = result.script, given.pp
+    name, micro = given.version.local_batch, given.to.names["mbs"]
+    local = script.integer(name, LOCAL_BATCH) or LOCAL_BATCH
+    if not script.has(name):
+        result.note_default("mbs", f"{LOCAL_BATCH}: without {name}")
+    # without a pipeline there is nothing to cut, and the micro-batch setting is ignored
+    mbs = script.degree(micro) if pp > 1 else local
+    version = given.to.version
     if pp > 1 and local % mbs:
-        found.refuse("local-batch-divides", f"{to.version}; pytorch/torchtitan#775",
-                     f"{name}={local}, {micro}={mbs}",
-                     "the local batch is a multiple of the micro-batch",
-                     (f"{name}={max(local // mbs, 1) * mbs}",))  # fmt: skip
+        nearest = [f"{name}={max(local // mbs, 1) * mbs}"]
+        value = f"{name}={local}, {micro}={mbs}"
+        result.refuse(rules.LOCAL_BATCH_DIVIDES, value, nearest, version=version)
     if pp > 1 and local // mbs < pp:
-        found.refuse("microbatches-fill-pipeline", f"{to.version}; pytorch/torchtitan#775, #784",
-                     f"{name}={local}, {micro}={mbs}, pp={pp}",
-                     "a pipeline needs at least pp micro-batches in a local batch, or it hangs",
-                     (f"{name}={pp * mbs}",))  # fmt: skip
-    found.say(launch, "mbs", mbs, *((micro, name) if pp > 1 else (name,)))
-    dp = found.layout["dp_shard"] * found.layout["dp_replicate"]
-    batch = to.names["training.global_batch_size"]
-    whole = launch.whole(batch, -1, least=-1)
-    if whole is None or whole < 1:
-        whole = local * dp
-        found.defaults.append(
-            Note("training.global_batch_size", f"{whole}: without {batch} torchtitan takes the "
-                 "local batch times data parallelism", None)
-        )  # fmt: skip
-    elif pp > 1 and whole != local * dp:
-        if whole % (local * dp):
-            found.refuse("batch-divides", f"{to.version} train.py", f"{batch}={whole}, "
-                         f"{name}={local}, dp={dp}",
-                         "the global batch is a multiple of the local batch times dp",
-                         (f"{batch}={max(whole // (local * dp), 1) * local * dp}",))  # fmt: skip
-        else:
-            found.otherwise.append(
-                Note("num_microbatches", f"{whole // (local * dp)} passes through the pipeline a "
-                     "step are judged as one long one", launch.line(batch, name))
-            )  # fmt: skip
-    found.say(launch, "training.global_batch_size", whole, batch)
-    length = to.names["training.sequence_length"]
-    found.say(launch, "training.sequence_length", launch.whole(length, 2048), length)
-    if not launch.has(length):
-        found.defaults.append(Note("training.sequence_length", f"2048: without {length}", None))
+        value = f"{name}={local}, {micro}={mbs}, pp={pp}"
+        nearest = [f"{name}={pp * mbs}"]
+        result.refuse(rules.MICROBATCHES_FILL_PIPELINE, value, nearest, version=version)
+    result.state("mbs", mbs, *((micro, name) if pp > 1 else (name,)))
+    _read_global_batch(result, given, local)
+    length = given.to.names["training.sequence_length"]
+    result.state("training.sequence_length", script.integer(length, SEQUENCE_LENGTH), length)
+    if not script.has(length):
+        result.note_default("training.sequence_length", f"{SEQUENCE_LENGTH}: without {length}")
 
 
-def _stages(launch: Launch, found: Understood, to: Target, num_layers: int, pp: int) -> None:
-    dash = "--" if to.name == "torchtitan" else ""
-    name = f"{dash}parallelism.pipeline_parallel_schedule"
-    codes = {str(code[name]): kind for kind, code in to.codes["schedule"].items()}
-    said = launch.choice(name, (*codes, *UNMODELLED), "1F1B")
-    schedule = codes.get(said) or UNMODELLED[said]
-    each = f"{dash}parallelism.module_fqns_per_model_part"
-    per_stage = f"{dash}parallelism.pipeline_parallel_layers_per_stage"
-    single = schedule == "1f1b"
-    vp = 1 if single else 2
-    if said in UNMODELLED:
-        found.otherwise.append(
-            Note("schedule", f"{said} is judged as {schedule}", launch.line(name))
+def _read_global_batch(result: Interpretation, given: _Inputs, local: int) -> None:
+    """State the global batch: the local batch times dp, or in a pipeline a multiple of that."""
+    name, local_name = given.to.names["training.global_batch_size"], given.version.local_batch
+    dp = result.layout["dp_shard"] * result.layout["dp_replicate"]
+    batch = result.script.integer(name, -1, minimum=-1)
+    if batch is None or batch < 1:
+        batch = local * dp
+        result.note_default(
+            "training.global_batch_size",
+            f"{batch}: without {name} torchtitan takes the local batch times data parallelism",
         )
-    found.say(launch, "schedule", schedule, name)
-    if launch.has(each):
-        parts = [layers_of_part(part) for part in launch.settings[each].value]
-        if not parts or len(parts) % pp or sum(parts) != num_layers:
-            found.refuse(
-                "stage-layers", "torchtitan distributed/pipeline_parallel.py",
-                f"{each}: {len(parts)} parts, {sum(parts)} layers, pp={pp}",
-                f"the parts are a multiple of pp and hold the model's {num_layers} layers",
-            )  # fmt: skip
-            return
-        vp = len(parts) // pp
-        held = [parts[i * pp : (i + 1) * pp] for i in range(vp)]
-        if schedule in V_SHAPED:  # the second chunk of each rank lies on the way back
-            held[1::2] = [chunks[::-1] for chunks in held[1::2]]
-        even = all(len(set(rank)) == 1 for rank in zip(*held, strict=True))
-        layers = [sum(rank) for rank in zip(*held, strict=True)]
-        layers = layers if even or schedule in V_SHAPED else parts
-        found.say(launch, "stage_layers", layers, each)
-    elif launch.has(per_stage):
-        chunks = -(-num_layers // (launch.whole(per_stage) or 1))
-        if chunks % pp:
-            found.refuse("stages-even", "torchtitan distributed/pipeline_parallel.py",
-                         f"{per_stage}={launch.text(per_stage)}, pp={pp}",
-                         f"{num_layers} layers make stages that are a multiple of pp")  # fmt: skip
-            return
+    elif given.pp > 1 and batch % (local * dp):
+        nearest = [f"{name}={max(batch // (local * dp), 1) * local * dp}"]
+        value = f"{name}={batch}, {local_name}={local}, dp={dp}"
+        result.refuse(rules.BATCH_DIVIDES, value, nearest, version=given.to.version)
+    elif given.pp > 1 and batch != local * dp:
+        result.note_approximation(
+            "num_microbatches",
+            f"{batch // (local * dp)} passes through the pipeline a step are judged as one long "
+            "one",
+            name,
+            local_name,
+        )
+    result.state("training.global_batch_size", batch, name)
+
+
+# ---------------------------------------------------------------- pipeline stages
+
+
+def _read_stages(result: Interpretation, given: _Inputs, num_layers: int) -> None:
+    """State schedule, virtual stages, and layers of stages where modules are listed."""
+    script, version, pp = result.script, given.version, given.pp
+    codes = given.to.codes["schedule"]
+    known = {str(code[version.schedule]): schedule for schedule, code in codes.items()}
+    name = script.choice(version.schedule, (*known, *NEAREST_SCHEDULES), "1F1B")
+    schedule = known.get(name) or NEAREST_SCHEDULES[name]
+    if name in NEAREST_SCHEDULES:
+        result.note_approximation("schedule", f"{name} is judged as {schedule}", version.schedule)
+    result.state("schedule", schedule, version.schedule)
+    vp: int | None = 1 if schedule == "1f1b" else 2  # torchtitan's default
+    if script.has(version.stage_modules):
+        vp = _read_stage_modules(result, given, schedule, num_layers)
+    elif script.has(version.layers_per_stage):
+        chunks = -(-num_layers // script.degree(version.layers_per_stage))
         vp = chunks // pp
-    if single != (vp == 1):
-        found.refuse("schedule", "torchtitan distributed/pipeline_parallel.py",
-                     f"{said}, {vp} stages a rank",
-                     "1F1B has one stage a rank, interleaved schedules two or more")  # fmt: skip
-    found.say(launch, "vp", vp, name, each, per_stage)
+        if chunks % pp:
+            value = f"{version.layers_per_stage}={script.text(version.layers_per_stage)}, pp={pp}"
+            result.refuse(rules.STAGES_EVEN, value, num_layers=num_layers)
+            vp = None
+    if vp is None:
+        return
+    if (schedule == "1f1b") != (vp == 1):
+        result.refuse(rules.SCHEDULE_FITS_STAGES, f"{name}, {vp} stages a rank")
+    result.state("vp", vp, version.schedule, version.stage_modules, version.layers_per_stage)
 
 
-def layers_of_part(part: Any) -> int:
-    """Transformer layers of one part, a list of module names or names joined by commas."""
-    names = part if isinstance(part, list) else str(part).split(",")
+def _read_stage_modules(
+    result: Interpretation, given: _Inputs, schedule: str, num_layers: int
+) -> int | None:
+    """State the layers of stages that lists of modules make; virtual stages of a rank.
+
+    None: the lists do not fall on the ranks, or hold other layers than the model's.
+    """
+    name, pp = given.version.stage_modules, given.pp
+    layers = [count_layers(modules) for modules in result.script.settings[name].value]
+    if not layers or len(layers) % pp or sum(layers) != num_layers:
+        value = f"{name}: {len(layers)} parts, {sum(layers)} layers, pp={pp}"
+        result.refuse(rules.STAGE_MODULES_HOLD_MODEL, value, num_layers=num_layers)
+        return None
+    rounds = [layers[start : start + pp] for start in range(0, len(layers), pp)]
+    if schedule in V_SHAPED:  # the second chunk of each rank lies on the way back
+        rounds[1::2] = [chunks[::-1] for chunks in rounds[1::2]]
+    by_rank = list(zip(*rounds, strict=True))
+    alike = all(len(set(chunks)) == 1 for chunks in by_rank)
+    stages = [sum(chunks) for chunks in by_rank]
+    result.state("stage_layers", stages if alike or schedule in V_SHAPED else layers, name)
+    return len(rounds)
+
+
+def count_layers(modules: Any) -> int:
+    """Transformer layers among the modules of a stage, a list or names joined by commas."""
+    names = modules if isinstance(modules, list) else str(modules).split(",")
     return sum(re.fullmatch(r"layers\.\d+", str(name).strip()) is not None for name in names)
 
 
-def _companions(
-    launch: Launch, found: Understood, to: Target, read: dict[str, Any], degrees: dict[str, int],
-    dash: str,
-) -> None:  # fmt: skip
-    modern = bool(dash)
-    sp = [name for code in to.codes["sp"].values() for name in code]
-    found.say(launch, "sp", degrees["tp"] > 1 and read.get("sp") == "true", *sp)
-    zero = list(to.codes["zero_stage"]["3"])
-    found.say(launch, "zero_stage", int(read.get("zero_stage", "3")), *zero)
-    if degrees["cp"] > 1:
-        kinds = [name for code in to.codes["cp_kind"].values() for name in code]
-        found.say(launch, "cp_kind", read.get("cp_kind", "all_gather"), *kinds)
-    if degrees["ep"] > 1:
-        found.say(launch, "dispatcher", read.get("dispatcher", "alltoall"))
-    kinds = sorted({name for code in to.codes["recompute"].values() for name in code})
-    default = "operators" if modern else "alternate"
-    if not any(map(launch.has, kinds)):
-        found.defaults.append(
-            Note("recompute", f"{default}: torchtitan's selective, without a choice", None)
-        )
-    found.say(launch, "recompute", read.get("recompute", default), *kinds)
-    section = f"{dash}compile" if modern else "parallelism"
-    asynchronous = f"{section}.enable_async_tensor_parallel"
-    axes = ("tp", "dp", "pp") if launch.on(asynchronous) and degrees["tp"] > 1 else ("dp", "pp")
-    found.say(launch, "overlap", "+".join(axes), asynchronous)
-    _compiled(launch, found, dash)
-    if modern:
-        name = "--training.disable_cuda_graphs"
-        graphs = "none" if launch.on(name) or degrees["pp"] > 1 else "full"
-        found.say(launch, "training.cuda_graphs", graphs, name)
+# ---------------------------------------------------------------- companions
 
 
-def _compiled(launch: Launch, found: Understood, dash: str) -> None:
-    name = f"{dash}compile.enable"
-    if launch.on(name):
-        found.software = "torchtitan"
-        return
-    found.software = "torchtitan-eager"
-    found.defaults.append(
-        Note("software", f"torchtitan-eager: without {name} nothing is compiled", None)
-    )
+def _read_companions(result: Interpretation, given: _Inputs) -> None:
+    """State what goes with the degrees: sharding, recompute, overlap."""
+    script, to, version, values = result.script, given.to, given.version, given.table_values
+    result.state("sp", given.tp > 1 and values.get("sp") == "true", *to.settings_of("sp"))
+    zero_stage = int(values.get("zero_stage", "3"))
+    result.state("zero_stage", zero_stage, *to.settings_of("zero_stage"))
+    if given.cp > 1:
+        kind = values.get("cp_kind", "all_gather")
+        result.state("cp_kind", kind, *to.settings_of("cp_kind"))
+    if given.ep > 1:
+        result.state("dispatcher", values.get("dispatcher", "alltoall"))
+    names = sorted(to.settings_of("recompute"))
+    default = version.default_recompute
+    if not any(map(script.has, names)):
+        result.note_default("recompute", f"{default}: torchtitan's selective, without a choice")
+    result.state("recompute", values.get("recompute", default), *names)
+    overlaps_tp = script.is_on(version.async_tp) and given.tp > 1
+    result.state("overlap", "tp+dp+pp" if overlaps_tp else "dp+pp", version.async_tp)
+
+
+def _read_compilation(result: Interpretation, given: _Inputs) -> None:
+    """The profile that compiled or eager code means, and CUDA graphs where the version has them."""
+    script, name = result.script, given.version.compile
+    result.software = "torchtitan" if script.is_on(name) else "torchtitan-eager"
+    if not script.is_on(name):
+        result.note_default("software", f"torchtitan-eager: without {name} nothing is compiled")
+    switch = given.version.no_cuda_graphs
+    if switch is not None:
+        graphs = "none" if script.is_on(switch) or given.pp > 1 else "full"
+        result.state("training.cuda_graphs", graphs, switch)

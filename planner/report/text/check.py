@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.advise.checked import Check
 from planner.errors import IllegalLayoutError
-from planner.frameworks.launch import Note
+from planner.frameworks.script import Note
 from planner.layouts.layout import layout_label
 from planner.report.text.groups import places, traffic
 from planner.report.text.layouts import layout_in_words

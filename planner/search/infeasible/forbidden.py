@@ -16,8 +16,8 @@ from planner.layouts.layout import OVERLAPS, RECOMPUTE, Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.infeasible.hitting import smallest_hitting_set
 from planner.search.placement import fills
+from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import split_holds
-from planner.search.rules.model import rules_for
 from planner.search.space.enumerate import NESTED_RULE, families, layouts
 from planner.search.space.restrictions import (
     SEARCH_PREFIX,

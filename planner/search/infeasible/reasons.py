@@ -22,7 +22,7 @@ from planner.search.infeasible.forbidden import rule_masks
 from planner.search.infeasible.hitting import smallest_hitting_set
 from planner.search.infeasible.relax import multiples, placeable
 from planner.search.problem import LayoutProblem
-from planner.search.rules.model import rules_for
+from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import layouts
 from planner.search.space.restrictions import SEARCH_PREFIX, restricted
 from planner.search.space.room import TooManyRowsError, accepted

@@ -9,10 +9,10 @@ from planner.frameworks.rule import Rule, divides
 from planner.layouts.layout import CP_KINDS, LayoutLike, Numeric
 
 
-def _exchanging(x: LayoutLike) -> Numeric:
-    """Context-parallel ranks that exchange heads for tokens."""
-    all_of_them = np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a")
-    return np.where(all_of_them, x.cp, x.cp_a2a)
+def _all_to_all_ranks(x: LayoutLike) -> Numeric:
+    """Context-parallel ranks that trade heads for tokens by all-to-all: all, some, or 1."""
+    every_rank = np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a")
+    return np.where(every_rank, x.cp, x.cp_a2a)
 
 
 def a2a_sizes(ctx: CostContext, tp: int, cp: int) -> list[int]:
@@ -21,7 +21,7 @@ def a2a_sizes(ctx: CostContext, tp: int, cp: int) -> list[int]:
     return [a for a in range(2, cp) if cp % a == 0 and heads % (tp * a) == 0]
 
 
-CONTEXT = (
+CONTEXT_RULES = (
     Rule(
         "cp-fits-documents",
         "cutting documents over cp needs 2·cp tokens in each, so that each balances",
@@ -41,7 +41,8 @@ CONTEXT = (
         "dot_product_attention/context_parallel.py, which repeats no heads",
         ("cp", "tp", "cp_kind", "cp_a2a"),
         lambda ctx, x: (
-            (_exchanging(x) == 1) | divides(x.tp * _exchanging(x), ctx.model.num_key_value_heads)
+            (_all_to_all_ranks(x) == 1)
+            | divides(x.tp * _all_to_all_ranks(x), ctx.model.num_key_value_heads)
         ),
     ),
     Rule(

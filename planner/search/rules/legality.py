@@ -13,7 +13,7 @@ from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.layout import V_SHAPED, Layout
 from planner.layouts.stage_split import given_stages
-from planner.search.rules.model import rules_for
+from planner.search.rules.catalog import rules_for
 
 
 def check(ctx: CostContext, layout: Layout) -> None:
@@ -51,7 +51,7 @@ def broken_rules(ctx: CostContext, layout: Layout) -> Iterator[IllegalLayoutErro
 
 
 def by_chunks(layout: Layout) -> bool:
-    """Whether a layout's split may be given by chunks: of several a rank, none on a way back."""
+    """Whether a stage split may be given by chunks: a rank has several, all in model order."""
     return layout.vp > 1 and layout.schedule not in V_SHAPED
 
 
@@ -60,8 +60,8 @@ def split_holds(ctx: CostContext, layout: Layout) -> bool:
     split = layout.stage_layers or ()
     if len(split) != layout.pp and not (by_chunks(layout) and len(split) == layout.pp * layout.vp):
         return False
-    whole = sum(split) == ctx.model.num_layers and min(split) >= 0
-    return bool(whole and min(given_stages(layout)) > 0)
+    complete = sum(split) == ctx.model.num_layers and min(split) >= 0
+    return bool(complete and min(given_stages(layout)) > 0)
 
 
 MOST_TRIED = 4096
@@ -71,6 +71,7 @@ MOST_TRIED = 4096
 def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tuple[str, ...]:
     """The nearest smaller and greater values of `key` that keep `rule`, others unchanged."""
     now = getattr(layout, key)
+    # nothing is nearest of a name or a switch; micro-batches follow from the others
     if isinstance(now, bool) or not isinstance(now, int) or key == "num_microbatches":
         return ()
 
@@ -85,10 +86,11 @@ def nearest_values(ctx: CostContext, layout: Layout, rule: Rule, key: str) -> tu
 
 def _changed(ctx: CostContext, layout: Layout, key: str, value: int) -> Layout:
     changes: dict[str, Any] = {key: value}
-    if key == "dp":
+    if key == "dp":  # dp is derived: its factors are what a layout has
         changes = {"dp_shard": value, "dp_replicate": 1}
     changed = replace(layout, **changes)
     if key not in ("dp", "mbs"):
         return changed
+    # with another dp or mbs the same batch has other micro-batches
     batch = max(ctx.training.global_batch_size // (changed.mbs * changed.dp), 1)
     return replace(changed, num_microbatches=batch)

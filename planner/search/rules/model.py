@@ -1,4 +1,4 @@
-"""Rules of models with a layer pattern, and all rules that hold for a scenario."""
+"""Rules of models with a layer pattern, under all software."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.frameworks.rule import MEGATRON, Rule, divides
 from planner.layouts.layout import LayoutLike, Numeric
-from planner.search.rules.rules import rules_of
 
 MEGATRON_SSM = "Megatron-LM core 0.16 megatron/core/ssm/"
 
 
 def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+    """Whether tp divides state-space heads and their groups."""
     mamba = ctx.model.mamba
     return mamba is None or divides(x.tp, mamba.num_heads) & divides(x.tp, mamba.num_groups)
 
 
-def _exchanges_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _splits_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+    """Whether an all-to-all over cp can give each rank its state-space heads, and groups or a group
+    to several."""
     mamba = ctx.model.mamba
     if mamba is None:
         return True
     groups = np.maximum(mamba.num_groups // x.tp, 1)
-    whole = divides(x.cp, groups) | divides(groups, x.cp)
-    return (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & whole)
+    groups_split = divides(x.cp, groups) | divides(groups, x.cp)
+    return (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & groups_split)
 
 
-PATTERNS = (
+PATTERN_RULES = (
     Rule(
         "tp-divides-state-heads",
         "state-space heads and their groups are multiples of tp",
@@ -36,11 +38,11 @@ PATTERNS = (
     ),
     Rule(
         "cp-divides-state-heads",
-        "context parallelism exchanges state-space heads: they are a multiple of tp·cp, and the "
-        "groups of a tp rank a multiple or a divisor of cp",
+        "context parallelism splits state-space heads by all-to-all: they are a multiple of tp·cp, "
+        "and the groups of a tp rank a multiple or a divisor of cp",
         MEGATRON_SSM + "mamba_context_parallel.py",
         ("cp", "tp"),
-        _exchanges_state_heads,
+        _splits_state_heads,
     ),
     Rule(
         "patterns-exclude-virtual-stages",
@@ -58,33 +60,10 @@ PATTERNS = (
     ),
     Rule(
         "ep-overlap-needs-transformer-layers",
-        "experts' exchanges run beside another micro-batch's passes in transformer layers alone, "
+        "dispatch and combine run beside another micro-batch's passes in transformer layers alone, "
         "not in those of a layer pattern",
         MEGATRON + "; megatron/core/models/gpt/gpt_model.py build_schedule_plan",
         ("overlap",),
         lambda ctx, x: np.asarray(x.overlap_ep) == 0,
     ),
 )
-"""Rules of models with a layer pattern, under all software."""
-
-
-EXCHANGES = (
-    Rule(
-        "ep-overlap-needs-ep",
-        "overlapping experts' exchanges needs experts on several ranks: ep > 1",
-        MEGATRON,
-        ("overlap", "ep"),
-        lambda ctx, x: (np.asarray(x.overlap_ep) == 0) | (np.asarray(x.ep) > 1),
-    ),
-)
-"""Rules of all models, under all software."""
-
-
-def rules_for(ctx: CostContext) -> tuple[Rule, ...]:
-    """All rules that hold for a scenario: of its software and of what its model has.
-
-    Raises:
-        InputError: the software profile names a rule there is not.
-    """
-    patterns = PATTERNS if ctx.model.layer_pattern is not None else ()
-    return (*rules_of(ctx.software, ctx.model.moe is not None), *EXCHANGES, *patterns)

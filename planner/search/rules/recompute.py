@@ -1,4 +1,4 @@
-"""Rules of what is run again: modules that a model has, and counts of whole layers."""
+"""Rules of what is recomputed: modules that a model has, and counts of layers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.cost.recompute import counts_any
 from planner.cost.ways import offloads_activations
-from planner.frameworks.rule import Rule
+from planner.frameworks.rule import Rule, runs
 from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
 from planner.layouts.stage_split import chunk_range
-from planner.search.rules.schedules import runs
 
 FULL = RECOMPUTE.index("full")
 
@@ -18,7 +17,7 @@ BLOCK = "Megatron-LM core 0.19 megatron/core/recompute.py (recompute_method bloc
 
 
 def counted(x: LayoutLike) -> Numeric:
-    """Whether layers run again are counted."""
+    """Whether recomputed layers are counted."""
     return np.asarray(x.recompute_layers) > 0
 
 
@@ -29,15 +28,15 @@ def layers_alike(ctx: CostContext) -> bool:
 
 
 def counts_within_chunks(ctx: CostContext, x: LayoutLike) -> Numeric:
-    """Whether a layout's chunks have the layers that each runs again, and one of them more."""
-    if not counts_any(x):
+    """Whether every chunk of a layout has the layers that it recomputes, and one of them more."""
+    if not counts_any(x):  # chunks of a table of layouts take long to count
         return True
     fewest, most = chunk_range(ctx.model.num_layers, x, ctx.reserved)
     layers = np.asarray(x.recompute_layers)
     return ~counted(x) | ((layers <= fewest) & (layers < most))
 
 
-def _counts_alike(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _counts_of_like_layers(ctx: CostContext, x: LayoutLike) -> Numeric:
     if not counts_any(x):
         return True
     plain = runs(x, "1f1b", "interleaved") & ~offloads_activations(x)
@@ -79,6 +78,6 @@ RECOMPUTE_RULES = (
         "pattern, no prediction layers), 1f1b or interleaved, and no activations offloaded",
         "definition: which layers come first is not told apart",
         ("recompute_layers", "schedule", "offload"),
-        _counts_alike,
+        _counts_of_like_layers,
     ),
 )

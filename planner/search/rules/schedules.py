@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.frameworks.rule import DUALPIPE, TORCH, Rule, divides
-from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, LayoutLike, Numeric
+from planner.frameworks.rule import DUALPIPE, TORCH, Rule, divides, runs
+from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, Numeric
 from planner.problem.software import Software
-
-
-def runs(x: LayoutLike, *schedules: str) -> Numeric:
-    """Whether the schedule is one of these."""
-    return np.isin(SCHEDULES, schedules)[x.schedule_index]
 
 
 def chunks_allowed(schedule_index: Numeric, chunks: Numeric) -> Numeric:
@@ -23,10 +18,10 @@ def chunks_allowed(schedule_index: Numeric, chunks: Numeric) -> Numeric:
 def _chunks(schedule: str) -> tuple[int, int]:
     if schedule in V_SHAPED:
         return 2, 2
-    return (2, MOST_CHUNKS) if schedule in WITHOUT_VIRTUAL_STAGES else (1, 1)
+    return (2, MAX_CHUNKS) if schedule in WITHOUT_VIRTUAL_STAGES else (1, 1)
 
 
-MOST_CHUNKS = 1 << 30
+MAX_CHUNKS = 1 << 30
 """More than any model has layers."""
 
 SCHEDULE_RULES = (

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 
 from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
-from planner.frameworks.rule import Rule, most_chunks
+from planner.frameworks.rule import Rule
 from planner.layouts.grids import grids_nest
 from planner.layouts.keys import CP_KINDS, DISPATCHERS, KEYS, RECOMPUTE, SCHEDULES, Choice
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import MoE
 from planner.problem.scenario import Search
+from planner.search.rules.catalog import rules_for
 from planner.search.rules.context import a2a_sizes
-from planner.search.rules.model import rules_for
+from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.recompute import FULL
-from planner.search.rules.rules import can_overlap_exchanges
 from planner.search.rules.schedules import MANY, schedules_by_chunks
+from planner.search.rules.structural import max_chunks
 from planner.search.space import crossings
 from planner.search.space.crossings import AXES, divisors, overlaps_exchanges
 from planner.search.space.recompute import chooses_counts, fits_bare, kinds_asked, with_counts
@@ -82,7 +83,7 @@ def families(
     growth.set("dp_shard", whole, restrict=False)
     growth.restrict("dp", whole)
     growth.split_batch()
-    growth.add("vp", lambda row: range(1, max(1, most_chunks(ctx, np.inf) // row[0]) + 1), ("pp",))
+    growth.add("vp", lambda row: range(1, max(1, max_chunks(ctx, np.inf) // row[0]) + 1), ("pp",))
     growth.split_schedules()
     growth.add("zero_stage", lambda row: ctx.software.zero_stages, ())
     growth.add_defaults()
@@ -370,7 +371,7 @@ class _Growth:
 
     def split_exchanges(self) -> None:
         """Cross with running experts' exchanges beside another micro-batch, where that can be."""
-        able = can_overlap_exchanges(self.ctx, self.table).astype(np.int64)
+        able = can_overlap_dispatch(self.ctx, self.table).astype(np.int64)
         known = [able] if self.search.overlap is None else [able, *crossings.of_axes(self.table)]
         choices = partial(crossings.exchange_choices, self.search)
         self._cross("overlap_ep", lambda row: choices(row[1:]) if row[0] else (0,), known, False)

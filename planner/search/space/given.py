@@ -14,8 +14,8 @@ from planner.layouts.keys import KEYS, V_SHAPED, layout_key
 from planner.layouts.layout import Layout
 from planner.layouts.stage_split import chunk_layers
 from planner.search.rules.context import a2a_sizes
+from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.legality import broken_rules, by_chunks
-from planner.search.rules.rules import can_overlap_exchanges
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 
 
@@ -145,7 +145,7 @@ def _no_whole_dp(n: int, degrees: Mapping[str, int]) -> IllegalLayoutError:
 
 def default_overlap(ctx: CostContext, layout: Layout) -> str:
     """What the software runs beside computation, as far as the model and layout let it."""
-    excluded = () if can_overlap_exchanges(ctx, layout) else ("ep",)
+    excluded = () if can_overlap_dispatch(ctx, layout) else ("ep",)
     return "+".join(name for name in ctx.software.overlap if name not in excluded) or "none"
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
 from planner.cost.ways import offloads_activations
+from planner.frameworks.rule import runs
 from planner.layouts.layout import RECOMPUTE, LayoutTable
 from planner.layouts.stage_split import chunk_range
 from planner.problem.scenario import Search
+from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.recompute import FULL, layers_alike
-from planner.search.rules.rules import can_overlap_exchanges
-from planner.search.rules.schedules import runs
 from planner.search.space.crossings import overlaps_exchanges, recompute_kinds
 from planner.search.space.room import accepted
 
@@ -39,7 +39,7 @@ def fits_bare(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[n
     """Which layouts fit with nothing run again, and exchanges with experts overlapped if any can
     be."""
     if overlaps_exchanges(ctx, search):
-        beside = can_overlap_exchanges(ctx, table).astype(np.int64)
+        beside = can_overlap_dispatch(ctx, table).astype(np.int64)
         table = replace(table, overlap_ep=beside)
     return accepted(ctx, search, table)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 
 from planner.clusters.slurm_hostlist import compressed
-from planner.frameworks.job import Job, commented, stamp
-from planner.frameworks.launch_scripts import exports, framework
-from planner.frameworks.rank_map import Hosts, RankMap, hosts
+from planner.frameworks.job import Job
+from planner.frameworks.launchers.framework import environment_lines, framework_arguments
+from planner.frameworks.launchers.hosts import Hosts, RankMap, hosts_of
 from planner.frameworks.target import target
+from planner.frameworks.text import commented, file_text, stamp
 
 FILE_NAME = "job.sbatch"
 
@@ -25,57 +26,53 @@ def export_slurm(job: Job) -> dict[str, str]:
     Raises:
         ExportError: the framework cannot express the plan, or hosts do not hold it evenly.
     """
-    found, arguments, passed = framework(job)
-    where = hosts(job)
-    return {
-        FILE_NAME: "\n".join(
-            [
-                "#!/bin/bash",
-                *commented(stamp(job, target("slurm"))),
-                f"# use: sbatch {FILE_NAME} PROGRAM [ARGUMENT...]",
-                *options(job, where),
-                "# shellcheck disable=SC2016  # what the tasks expand",
-                "set -euo pipefail",
-                'if (($# == 0)); then echo "usage: sbatch job.sbatch PROGRAM [ARGUMENT...]" >&2; '
-                "exit 2; fi",
-                *exports(job, where),
-                *arguments,
-                *_places(found, where),
-                *_launch(where, passed),
-                "",
-            ]
-        )
-    }
+    arguments, hosts = framework_arguments(job), hosts_of(job)
+    lines = [
+        "#!/bin/bash",
+        *commented(stamp(job, target("slurm"))),
+        f"# use: sbatch {FILE_NAME} PROGRAM [ARGUMENT...]",
+        *_options(job, hosts),
+        "# shellcheck disable=SC2016  # what the tasks expand",
+        "set -euo pipefail",
+        f'if (($# == 0)); then echo "usage: sbatch {FILE_NAME} PROGRAM [ARGUMENT...]" >&2; '
+        "exit 2; fi",
+        *environment_lines(job, hosts),
+        *arguments.lines,
+        *_placement(arguments.ranks, hosts),
+        *_check_and_launch(hosts, arguments.words),
+    ]
+    return {FILE_NAME: file_text(lines)}
 
 
-def options(job: Job, where: Hosts) -> list[str]:
+def _options(job: Job, hosts: Hosts) -> list[str]:
     """The #SBATCH lines: nothing of the user's text but safe characters of the model's name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.scenario.model.name).strip("-.") or "job"
-    lines = {
+    options = {
         "job-name": f"planner-{name[:60]}",
-        "nodes": where.number,
-        "ntasks-per-node": where.ranks_each,
-        "gpus-per-node": where.ranks_each,
+        "nodes": hosts.number,
+        "ntasks-per-node": hosts.ranks_each,
+        "gpus-per-node": hosts.ranks_each,
     }
-    if where.names:
-        lines["nodelist"] = compressed(where.names)
-    elif where.in_domain > 1:
-        lines["segment"] = where.in_domain
-    elif where.under_switch and where.under_switch < where.number:
-        lines["switches"] = -(-where.number // where.under_switch)
-    return [*(f"#SBATCH --{key}={value}" for key, value in lines.items()), "#SBATCH --exclusive"]
+    # named nodes are taken as they are; else ask for hosts of one domain, or near under switches
+    if hosts.names:
+        options["nodelist"] = compressed(hosts.names)
+    elif hosts.in_domain > 1:
+        options["segment"] = hosts.in_domain
+    elif hosts.under_switch and hosts.under_switch < hosts.number:
+        options["switches"] = -(-hosts.number // hosts.under_switch)
+    return [*(f"#SBATCH --{key}={value}" for key, value in options.items()), "#SBATCH --exclusive"]
 
 
-def _places(found: RankMap, where: Hosts) -> list[str]:
+def _placement(ranks: RankMap, hosts: Hosts) -> list[str]:
     """The hosts in order, the host of every rank, and a host file where blocks do not do."""
     lines = [
-        f"readonly RANKS={where.number * where.ranks_each} PER_HOST={where.ranks_each}",
-        *_host_lines(where),
+        f"readonly RANKS={hosts.number * hosts.ranks_each} PER_HOST={hosts.ranks_each}",
+        *_host_lines(hosts),
         "# the planned host of each rank, by its number: places are filled in the plan's order",
         "host_of_rank() {",
         '  awk -v ranks="$RANKS" -v each="$PER_HOST" '
-        f"-v factors='{' '.join(map(str, found.factors))}' "
-        f"-v strides='{' '.join(map(str, found.strides))}' 'BEGIN {{",
+        f"-v factors='{' '.join(map(str, ranks.factors))}' "
+        f"-v strides='{' '.join(map(str, ranks.strides))}' 'BEGIN {{",
         '    n = split(factors, f, " "); split(strides, s, " ")',
         "    for (p = 0; p < ranks; p++) {",
         "      rest = p; r = 0",
@@ -87,7 +84,7 @@ def _places(found: RankMap, where: Hosts) -> list[str]:
         "}",
         "mapfile -t planned < <(host_of_rank)",
     ]
-    if found.as_counted and list(where.names) == sorted(where.names):
+    if ranks.is_identity and list(hosts.names) == sorted(hosts.names):
         return [*lines, 'place=(--distribution=block --ntasks-per-node="$PER_HOST")']
     return [
         *lines,
@@ -101,18 +98,18 @@ def _places(found: RankMap, where: Hosts) -> list[str]:
     ]
 
 
-def _host_lines(where: Hosts) -> list[str]:
+def _host_lines(hosts: Hosts) -> list[str]:
     """The hosts in the order of places: those of the plan, or those of the job as they come."""
     given = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
-    if not where.names:
+    if not hosts.names:
         return [
             given,
-            f'((${{#hosts[@]}} == {where.number})) || {{ echo "planned for {where.number} hosts, '
+            f'((${{#hosts[@]}} == {hosts.number})) || {{ echo "planned for {hosts.number} hosts, '
             'got ${#hosts[@]}" >&2; exit 1; }',
         ]
     return [
         "# the plan's nodes, in the order of its places",
-        f"hosts=({' '.join(where.names)})",
+        f"hosts=({' '.join(hosts.names)})",
         'if ! diff <(printf "%s\\n" "${hosts[@]}" | sort) '
         '<(scontrol show hostnames "$SLURM_JOB_NODELIST" | sort) >&2; then',
         '  echo "the job has other nodes than planned (< planned, > given)" >&2',
@@ -121,8 +118,8 @@ def _host_lines(where: Hosts) -> list[str]:
     ]
 
 
-def _launch(where: Hosts, passed: str) -> list[str]:
-    together = where.in_domain if where.in_domain > 1 else where.under_switch or 1
+def _check_and_launch(hosts: Hosts, arguments: str) -> list[str]:
+    together = hosts.in_domain if hosts.in_domain > 1 else hosts.under_switch or 1
     return [
         f"# every rank on its host, and each {together} hosts in a row under one switch or block",
         "check_places() {",
@@ -160,7 +157,7 @@ def _launch(where: Hosts, passed: str) -> list[str]:
         "",
         "MASTER_ADDR=${hosts[planned[0]]} MASTER_PORT=${MASTER_PORT:-29500}",
         "export MASTER_ADDR MASTER_PORT",
-        f'{_step("bash -c " + _QUOTED_RUN)} planner "$@"{passed}',
+        f'{_step("bash -c " + _QUOTED_RUN)} planner "$@"{arguments}',
     ]
 
 

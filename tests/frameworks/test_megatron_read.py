@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.frameworks.launch import Understood
-from planner.frameworks.launch_args import read_launch
-from planner.frameworks.megatron.read_model import layer_pattern
-from planner.frameworks.megatron.read_stages import pipeline_chunks, read_stages
-from planner.frameworks.megatron.write import pipeline_layout
+from planner.frameworks.megatron import flags as megatron_flags
+from planner.frameworks.megatron.model import expert_layers
+from planner.frameworks.megatron.read import DEFAULT_ORDER
+from planner.frameworks.megatron.rules import VERSION
+from planner.frameworks.megatron.stages import layout_chunks, layout_text, read_stages
+from planner.frameworks.read import read_launch_script
+from planner.frameworks.script import Interpretation
+from planner.frameworks.target import target
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=40), st.integers(0, 2))
 def test_layout_texts_are_read_as_they_were_written(chunks, predictions):
-    found = pipeline_chunks(pipeline_layout(chunks, predictions))
+    found = layout_chunks(layout_text(chunks, predictions))
     assert [chunk.count("t") for chunk in found] == chunks
     assert found[0][0] == "E" and found[-1].endswith("m" * predictions + "L")
 
@@ -31,31 +34,32 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("text", LAYOUTS)
 def test_layout_texts_as_users_write_them(text):
-    assert [chunk.count("t") for chunk in pipeline_chunks(text)] == LAYOUTS[text]
+    assert [chunk.count("t") for chunk in layout_chunks(text)] == LAYOUTS[text]
 
 
 @pytest.mark.parametrize("text", ["", "Ex|L", "E(t", "(t|)*99999999", "[t]", "E*|L", "t*", "1"])
 def test_what_is_no_layout(text):
-    assert pipeline_chunks(text) is None
+    assert layout_chunks(text) is None
 
 
 @given(st.integers(0, 5), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
 def test_patterns_are_those_of_python(first, period, times, rest):
     text = f"([0]*{first}+([0]*{period - 1}+[1])*{times}+[0]*{rest})"
     expected = eval(text)
-    assert layer_pattern(text, len(expected)) == expected
-    assert layer_pattern(text, len(expected) + 1) is None
+    assert expert_layers(text, len(expected)) == expected
+    assert expert_layers(text, len(expected) + 1) is None
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "[2]", "([1]", "[1])", "[1]*", "-1", "", "0"])
 def test_nothing_else_is_evaluated(text):
-    assert layer_pattern(text, 1) is None
+    assert expert_layers(text, 1) is None
 
 
 def stages(flags, num_layers, pp):
-    found = Understood(order="tp-cp-dp-pp")
-    read_stages(read_launch(f"--bf16 {flags}"), num_layers, pp, found)
-    return found.layout.get("vp"), found.layout.get("stage_layers"), [e.rule for e in found.broken]
+    result = Interpretation(read_launch_script(f"--bf16 {flags}"), DEFAULT_ORDER)
+    read_stages(result, num_layers, pp)
+    rules = [error.rule for error in result.broken]
+    return result.layout.get("vp"), result.layout.get("stage_layers"), rules
 
 
 CASES = {
@@ -85,3 +89,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_stages_are_those_that_megatron_builds(case):
     assert stages(*case) == CASES[case]
+
+
+def test_every_flag_that_code_uses_is_in_the_table():
+    named = {name: flag for name, flag in vars(megatron_flags).items() if name.isupper()}
+    assert len(set(named.values())) == len(named)
+    assert set(named.values()) <= set(target("megatron").arities())
+
+
+def test_rules_name_the_version_of_the_table():
+    assert target("megatron").version == VERSION

@@ -9,11 +9,11 @@ from planner.errors import UnknownNameError, nearest_of
 from planner.frameworks.accelerate import export_accelerate
 from planner.frameworks.deepspeed import export_deepspeed
 from planner.frameworks.job import Job
+from planner.frameworks.launchers.rank_table import export_rank_table
+from planner.frameworks.launchers.slurm import export_slurm
+from planner.frameworks.launchers.torchrun import export_torchrun
 from planner.frameworks.megatron.bridge import export_bridge
 from planner.frameworks.megatron.write import export_megatron
-from planner.frameworks.rank_table import export_rank_table
-from planner.frameworks.slurm import export_slurm
-from planner.frameworks.torchrun import export_torchrun
 from planner.frameworks.torchtitan.write import export_torchtitan, export_torchtitan_toml
 
 

@@ -1,0 +1,1 @@
+"""What starts processes and puts ranks on hosts: Slurm, torchrun, a table of ranks."""

@@ -1,0 +1,76 @@
+"""Megatron-LM's flags that code reads or writes; the others are only in megatron.yaml."""
+
+# ---------------------------------------------------------------- model
+NUM_LAYERS = "--num-layers"
+HIDDEN_SIZE = "--hidden-size"
+GROUP_QUERY_ATTENTION = "--group-query-attention"
+LATENT_ATTENTION = "--multi-latent-attention"
+NORMALIZATION = "--normalization"
+QKV_BIAS = "--add-qkv-bias"
+ATTENTION_DROPOUT = "--attention-dropout"
+HIDDEN_DROPOUT = "--hidden-dropout"
+POSITION_EMBEDDING = "--position-embedding-type"
+ROTARY = "--use-rotary-position-embeddings"
+MAX_POSITIONS = "--max-position-embeddings"
+
+NUM_EXPERTS = "--num-experts"
+EXPERT_FREQUENCY = "--moe-layer-freq"
+SHARED_EXPERT_SIZE = "--moe-shared-expert-intermediate-size"
+SHARED_EXPERT_GATE = "--moe-shared-expert-gate"
+GROUPED_GEMM = "--moe-grouped-gemm"
+PRE_SOFTMAX = "--moe-router-pre-softmax"
+
+# ---------------------------------------------------------------- precision and validation
+BF16 = "--bf16"
+FP16 = "--fp16"
+FP8_FORMAT = "--fp8-format"
+FP8_RECIPE = "--fp8-recipe"
+FP4_FORMAT = "--fp4-format"
+FP4_RECIPE = "--fp4-recipe"
+BF16_GRADIENTS = "--grad-reduce-in-bf16"
+FP8_PARAMETERS = "--fp8-param-gather"
+EVAL_GLOBAL_BATCH = "--eval-global-batch-size"
+EVAL_MICRO_BATCH = "--eval-micro-batch-size"
+
+# ---------------------------------------------------------------- parallelism
+SEQUENCE_PARALLEL = "--sequence-parallel"
+EXPERT_TENSOR_SIZE = "--expert-tensor-parallel-size"
+DISPATCHER = "--moe-token-dispatcher-type"
+FLEX_BACKEND = "--moe-flex-dispatcher-backend"
+CP_KIND = "--cp-comm-type"
+CP_SIZES = "--hierarchical-context-parallel-sizes"
+PP_INSIDE_DP = "--use-tp-pp-dp-mapping"
+
+DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
+MEGATRON_FSDP = "--use-megatron-fsdp"
+TORCH_FSDP = "--use-torch-fsdp2"
+SHARDING_STRATEGY = "--data-parallel-sharding-strategy"
+
+# ---------------------------------------------------------------- pipeline stages
+STAGE_LAYOUT = "--pipeline-model-parallel-layout"
+LAYERS_PER_CHUNK = "--num-layers-per-virtual-pipeline-stage"
+CHUNKS_PER_STAGE = "--num-virtual-stages-per-pipeline-rank"
+FIRST_STAGE = "--decoder-first-pipeline-num-layers"
+LAST_STAGE = "--decoder-last-pipeline-num-layers"
+EMBEDDING_COUNTS = "--account-for-embedding-in-pipeline-split"
+LOSS_COUNTS = "--account-for-loss-in-pipeline-split"
+
+# ---------------------------------------------------------------- recompute, offload, overlap
+RECOMPUTE_ACTIVATIONS = "--recompute-activations"
+RECOMPUTE_GRANULARITY = "--recompute-granularity"
+RECOMPUTE_METHOD = "--recompute-method"
+RECOMPUTE_MODULES = "--recompute-modules"
+RECOMPUTE_LAYERS = "--recompute-num-layers"
+
+OFFLOAD_LAYERS = "--cpu-offloading"
+OFFLOAD_LAYER_COUNT = "--cpu-offloading-num-layers"
+OFFLOAD_ACTIVATIONS = "--fine-grained-activation-offloading"
+OFFLOAD_MODULES = "--offload-modules"
+OFFLOAD_OPTIMIZER = "--optimizer-cpu-offload"
+OFFLOAD_FRACTION = "--optimizer-offload-fraction"
+
+TP_OVERLAP = "--tp-comm-overlap"
+GRADIENT_OVERLAP = "--overlap-grad-reduce"
+PARAMETER_OVERLAP = "--overlap-param-gather"
+NO_PP_OVERLAP = "--no-overlap-p2p-communication"
+EP_OVERLAP = "--overlap-moe-expert-parallel-comm"

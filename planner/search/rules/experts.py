@@ -1,0 +1,104 @@
+"""Rules of models with experts, under all software."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.context import CostContext
+from planner.frameworks.rule import DUALPIPE, MEGATRON, Rule, divides, runs
+from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
+
+
+def _alternates_chunks(x: LayoutLike) -> Numeric:
+    """Whether a rank can pass another micro-batch's chunk while tokens travel."""
+    return (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
+
+
+def _has_another_microbatch(x: LayoutLike) -> Numeric:
+    return np.asarray(x.num_microbatches) > 1
+
+
+def _keeps_experts(x: LayoutLike) -> Numeric:
+    """Whether no expert is recomputed as a whole."""
+    return ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+
+
+def _overlaps_experts(x: LayoutLike) -> Numeric:
+    return np.asarray(x.overlap_ep) != 0
+
+
+def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Numeric:
+    """Whether tokens travel to experts and the rules let dispatch and combine run beside another
+    micro-batch."""
+    # layers of a pattern cannot (rule ep-overlap-needs-transformer-layers)
+    possible = ctx.model.moe is not None and ctx.model.layer_pattern is None
+    travels = (np.asarray(x.ep) > 1) & possible
+    return travels & _alternates_chunks(x) & _has_another_microbatch(x) & _keeps_experts(x)
+
+
+EXPERT_RULES = (
+    Rule(
+        "ep-divides-experts",
+        "the number of experts is a multiple of ep",
+        f"{MEGATRON}; pytorch/torchtitan#4831",
+        ("ep",),
+        lambda ctx, x: ctx.model.moe is None or divides(x.ep, ctx.model.moe.num_experts),
+    ),
+    Rule(
+        "etp-divides-expert-ffn",
+        "the experts' feed-forward size is a multiple of etp",
+        MEGATRON,
+        ("etp",),
+        lambda ctx, x: (
+            ctx.model.moe is None or divides(x.etp, ctx.model.moe.expert_ffn_hidden_size)
+        ),
+    ),
+    Rule(
+        "experts-fit-ranks",
+        "etp·ep divides tp·cp·dp_shard: experts live on the ranks of one pipeline stage, so "
+        "pp·lcm(tp·cp, etp·ep) accelerators are needed at least",
+        f"{MEGATRON}; NVIDIA-NeMo/Megatron-Bridge#6054; pytorch/torchtitan#4831",
+        ("ep", "etp", "tp", "cp", "dp_shard"),
+        lambda ctx, x: divides(x.etp * x.ep, x.tp * x.cp * x.dp_shard),
+    ),
+    Rule(
+        "experts-need-sp",
+        "experts under tp > 1 need sequence parallelism",
+        MEGATRON,
+        ("sp", "tp"),
+        lambda ctx, x: (np.asarray(x.tp) == 1) | (np.asarray(x.sp) > 0),
+    ),
+    Rule(
+        "ep-overlap-needs-virtual-stages",
+        "overlapping dispatch and combine with pp > 1 needs virtual stages, interleaved, or "
+        "dualpipe or dualpipev",
+        f"NVIDIA-NeMo/Megatron-Bridge parallelism guide; {DUALPIPE}",
+        ("overlap", "vp", "pp", "schedule"),
+        lambda ctx, x: ~_overlaps_experts(x) | _alternates_chunks(x),
+    ),
+    Rule(
+        "ep-overlap-needs-microbatches",
+        "overlapping dispatch and combine needs another micro-batch to run beside",
+        "definition",
+        ("overlap", "num_microbatches"),
+        lambda ctx, x: ~_overlaps_experts(x) | _has_another_microbatch(x),
+    ),
+    Rule(
+        "ep-overlap-excludes-moe-recompute",
+        "overlapping dispatch and combine excludes recomputing whole experts",
+        "NVIDIA-NeMo/Megatron-Bridge parallelism guide",
+        ("recompute", "overlap"),
+        lambda ctx, x: ~_overlaps_experts(x) | _keeps_experts(x),
+    ),
+)
+
+EXPERT_OVERLAP_RULES = (
+    Rule(
+        "ep-overlap-needs-ep",
+        "overlapping dispatch and combine needs experts on several ranks: ep > 1",
+        MEGATRON,
+        ("overlap", "ep"),
+        lambda ctx, x: ~_overlaps_experts(x) | (np.asarray(x.ep) > 1),
+    ),
+)
+"""Of all models: those without experts have ep 1, and nothing to overlap."""
