@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Numeric
 
-Predicate = Callable[[CostContext, LayoutLike], Numeric]
+Predicate = Callable[[CostContext, LayoutLike], Boolean]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Rule:
     holds: Predicate
 
 
-def divides(divisor: Numeric, number: Numeric) -> Numeric:
+def divides(divisor: Integer, number: Integer) -> Boolean:
     """Whether a number is a multiple of a divisor."""
     return number % divisor == 0
 
 
-def most_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
+def most_chunks(ctx: CostContext, vp: Numeric) -> Integer:
     """Chunks that a pipeline may have: a layer each but, where software lets them be, its ends."""
     return ctx.model.num_layers + 2 * (ctx.software.empty_end_chunks & (np.asarray(vp) > 2))
 

@@ -10,7 +10,8 @@ import pytest
 from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops
-from planner.cost.memory import rank_classes, stage_memory
+from planner.cost.memory import stage_memory
+from planner.cost.stages import StageLayers, candidate_ranks
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.layout import Layout
 from planner.layouts.stage_split import chunk_layers, chunk_range
@@ -86,7 +87,7 @@ def test_the_step_grows_and_the_peak_falls_with_every_layer() -> None:
 
 
 def peak(ctx: CostContext, layout: Layout) -> float:
-    return float(np.max(stage_memory(ctx, layout, *rank_classes(ctx, layout)).total))
+    return float(np.max(stage_memory(ctx, layout, candidate_ranks(ctx, layout)).total))
 
 
 def test_the_others_keep_all_they_have() -> None:
@@ -97,7 +98,8 @@ def test_the_others_keep_all_they_have() -> None:
     fraction = ctx.software.coefficients.allocator_fraction
     found = {}
     for n in (1, 2, 0):
-        memory = stage_memory(ctx, replace(base, recompute_layers=n), np.array([0]), np.array([6]))
+        first = StageLayers(np.array([0]), np.array([6]))
+        memory = stage_memory(ctx, replace(base, recompute_layers=n), first)
         found[n] = (float(memory.activations[0]), float(memory.allocator[0]))
     for n in (1, 2):
         others = (6 - n) * layer.everything

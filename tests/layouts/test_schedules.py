@@ -9,18 +9,21 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from planner.cost.folds import held, microbatches_in_flight
+from planner.cost.passes import Passes
 from planner.cost.pipeline import (
-    Passes,
+    StageSlots,
     bubble_seconds,
     bubble_slots,
     idle_seconds,
+    microbatches_in_flight,
     overlapped_share,
     synchronisation_window,
 )
+from planner.cost.stages import StageLayers, rank_stages
 from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
 from planner.layouts.schedules import Operation, Pipeline
 from planner.layouts.timeline import ChunkPasses, Timeline, play
+from tests.expert_scenarios import staged_context
 
 SPLIT = ("zb-h1", "interleaved-zb", "zb-v")
 BOTH = ("dualpipe", "dualpipev")
@@ -71,7 +74,8 @@ def bubble(case: Case) -> float:
     """The closed form, of a rank that is like the others."""
     layout, alike = case.layout, np.full(case.layout.pp, case.slot)
     shorter = np.minimum(case.forward, case.inputs + case.weights)
-    idle = idle_seconds(layout, np.arange(layout.pp), alike, case.slot, shorter)
+    ranks = StageSlots(np.arange(layout.pp), alike, shorter, case.slot)
+    idle = idle_seconds(layout, ranks)
     return float(bubble_seconds(layout, idle, case.passes))
 
 
@@ -315,7 +319,7 @@ def whole_step(layout: Layout, forward: np.ndarray, backward: np.ndarray) -> flo
         for part in (forward + backward, np.minimum(forward, backward))
     ]
     slot, shorter = by_rank
-    idle = idle_seconds(layout, np.arange(layout.pp), slot, slot.mean(), shorter)
+    idle = idle_seconds(layout, StageSlots(np.arange(layout.pp), slot, shorter, slot.mean()))
     return float(layout.num_microbatches * slot.max() + idle)
 
 
@@ -388,16 +392,18 @@ def test_activations_in_flight(schedule: str) -> None:
         chunks = layout.pp * layout.vp
         for rank in range(layout.pp):
             peak = timeline.peak_in_flight(rank)
-            parts = held(chunks, layout, np.array(rank), np.array(layout.vp), (0, 0), False)
+            ranks = StageLayers(np.array(rank), np.array(layout.vp))
+            stages = rank_stages(staged_context(chunks), layout, ranks)
             expected = sum(
-                float(microbatches_in_flight(layout, part, False) * part.layers) for part in parts
+                float(microbatches_in_flight(layout, stage, False) * sum(stage.layers_by_kind))
+                for stage in stages
             )
             assert expected == pytest.approx(peak), (case, rank)
             if schedule in (*V_SHAPED, "dualpipe"):
                 by_chunk = played_in_flight(timeline, rank)
-                for part in parts:
-                    assert by_chunk.get(int(part.stage), 0) == int(
-                        microbatches_in_flight(layout, part, False)
+                for stage in stages:
+                    assert by_chunk.get(int(stage.stage), 0) == int(
+                        microbatches_in_flight(layout, stage, False)
                     ), (case, rank)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, divides
-from planner.layouts.layout import CP_KINDS, LayoutLike, Numeric
+from planner.layouts.layout import CP_KINDS, LayoutLike
+from planner.layouts.numeric import Integer
 
 
-def _exchanging(x: LayoutLike) -> Numeric:
+def _exchanging(x: LayoutLike) -> Integer:
     """Context-parallel ranks that exchange heads for tokens."""
     all_of_them = np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a")
     return np.where(all_of_them, x.cp, x.cp_a2a)

@@ -6,24 +6,26 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import MEGATRON, Rule, divides
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Boolean, Integer
 from planner.search.rules.rules import rules_of
 
 MEGATRON_SSM = "Megatron-LM core 0.16 megatron/core/ssm/"
 
 
-def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Boolean:
     mamba = ctx.model.mamba
     return mamba is None or divides(x.tp, mamba.num_heads) & divides(x.tp, mamba.num_groups)
 
 
-def _exchanges_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _exchanges_state_heads(ctx: CostContext, x: LayoutLike) -> Boolean:
     mamba = ctx.model.mamba
     if mamba is None:
         return True
-    groups = np.maximum(mamba.num_groups // x.tp, 1)
+    groups: Integer = np.maximum(mamba.num_groups // x.tp, 1)
     whole = divides(x.cp, groups) | divides(groups, x.cp)
-    return (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & whole)
+    cut: Boolean = (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & whole)
+    return cut
 
 
 PATTERNS = (

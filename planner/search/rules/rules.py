@@ -13,18 +13,19 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import shared_ffn
-from planner.cost.ways import offloads_activations, offloads_optimizer
+from planner.cost.offload import offloads_activations, offloads_optimizer
 from planner.errors import InputError, nearest_of
 from planner.frameworks.rule import DUALPIPE, MEGATRON, TITAN, TORCH, Rule, divides, most_chunks
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike, Numeric
+from planner.layouts.layout import CP_KINDS, DISPATCHERS, OFFLOADS, RECOMPUTE, LayoutLike
+from planner.layouts.numeric import Boolean, Mask
 from planner.problem.software import Software
 from planner.search.rules.context import CONTEXT
 from planner.search.rules.recompute import RECOMPUTE_RULES
 from planner.search.rules.schedules import SCHEDULE_RULES, runs
 
 
-def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
-    widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds]
+def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Boolean:
+    widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.layer_kinds]
     return divides(x.tp, gcd(ctx.model.ffn_hidden_size * (not ctx.model.layer_pattern), *widths))
 
 
@@ -117,19 +118,20 @@ STRUCTURAL = (
 )
 
 
-def _alternates_chunks(x: LayoutLike) -> Numeric:
-    return (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
+def _alternates_chunks(x: LayoutLike) -> Mask:
+    alternates: Mask = (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
+    return alternates
 
 
-def _has_another_microbatch(x: LayoutLike) -> Numeric:
+def _has_another_microbatch(x: LayoutLike) -> Mask:
     return np.asarray(x.num_microbatches) > 1
 
 
-def _runs_experts_once(x: LayoutLike) -> Numeric:
+def _runs_experts_once(x: LayoutLike) -> Mask:
     return ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
 
 
-def can_overlap_exchanges(ctx: CostContext, x: LayoutLike) -> Numeric:
+def can_overlap_exchanges(ctx: CostContext, x: LayoutLike) -> Mask:
     """Whether experts' exchanges travel and the rules let them run beside another micro-batch."""
     possible = ctx.model.moe is not None and ctx.model.layer_pattern is None
     travel = (np.asarray(x.ep) > 1) & possible

@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from planner.frameworks.rule import DUALPIPE, TORCH, Rule, divides
-from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, LayoutLike, Numeric
+from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Mask
 from planner.problem.software import Software
 
 
-def runs(x: LayoutLike, *schedules: str) -> Numeric:
+def runs(x: LayoutLike, *schedules: str) -> Mask:
     """Whether the schedule is one of these."""
-    return np.isin(SCHEDULES, schedules)[x.schedule_index]
+    is_one: Mask = np.isin(SCHEDULES, schedules)[x.schedule_index]
+    return is_one
 
 
-def chunks_allowed(schedule_index: Numeric, chunks: Numeric) -> Numeric:
+def chunks_allowed(schedule_index: Integer, chunks: Integer) -> Boolean:
     """Whether a rank of a schedule may have so many chunks: one, two of a V, several."""
     least, most = np.array([_chunks(name) for name in SCHEDULES]).T
-    return (least[schedule_index] <= chunks) & (chunks <= most[schedule_index])
+    allowed: Boolean = (least[schedule_index] <= chunks) & (chunks <= most[schedule_index])
+    return allowed
 
 
 def _chunks(schedule: str) -> tuple[int, int]:
