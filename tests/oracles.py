@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from planner.cost.channels import SPECS, occurrences
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.step import StepTime, evaluate, layout_costs, step_time
-from planner.cost.traffic import SPECS, channel_costs, occurrences
+from planner.cost.traffic import channel_costs
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
 from tests.scenarios import LOSSY

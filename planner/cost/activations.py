@@ -35,7 +35,7 @@ class LayerActivations:
 
 
 def layer_activations(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> LayerActivations:
-    """What a layer holds on its forward pass, and keeps under the layout's recompute."""
+    """Bytes that a layer holds on its forward pass, and keeps under the layout's recompute."""
     held = activation_bytes(ctx, layout, blocks)
     return LayerActivations(
         everything=sum(held.values()),
@@ -127,7 +127,8 @@ def _scan(
 ) -> Bytes:
     """A state-space block's projected inputs, and what is kept whatever is recomputed.
 
-    Its norm's output is among the latter, whatever the recompute by module: it leaves `held`.
+    Its norm's output is among the latter, for recompute by module does not reach it: it is taken
+    out of `held`.
     """
     e = ctx.element_bytes
     widths = scan_widths(mamba, layout.tp, layout.cp)

@@ -29,7 +29,7 @@ def pipeline_of(layout: Layout, num_microbatches: int) -> Pipeline:
 def shortened(pipeline: Pipeline, rounds: int) -> Pipeline:
     """The pipeline with no more micro-batches than so many times its chunks.
 
-    Between its ends a schedule repeats, so what is left out is like what is there.
+    Between warm-up and drain a schedule repeats, so what is left out is like what remains.
     """
     most = rounds * pipeline.num_chunks
     return replace(pipeline, num_microbatches=min(pipeline.num_microbatches, most))
@@ -104,8 +104,10 @@ def layers_of_chunks(ctx: CostContext, layout: Layout) -> tuple[Numeric, ...]:
 
 
 def _evenly_in_chunks(ctx: CostContext, given: tuple[float, ...], count: int) -> list[float]:
-    """Layers of so many chunks whose stages have these: as even as what the ends hold besides
-    leaves them, which is counted in layers too."""
+    """Layers of each of `count` chunks whose stages have the given layers.
+
+    A stage's chunks are even once what the first and last stage hold besides is counted in layers.
+    """
     chunk, stages, num_stages = np.arange(count), np.array(given), len(given)
     first, last = ctx.reserved
     besides = np.zeros(num_stages)

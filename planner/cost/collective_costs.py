@@ -25,11 +25,11 @@ SHORT_SEND_BYTES = 64 * 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """What a collective costs a group: seconds per call, and busy seconds per byte.
+    """What a collective costs a group: seconds per call, and busy seconds per byte of each tier.
 
-    short_busy: the innermost tier's per byte of short sends, where those are slower.
-    rendezvous: what calls of long messages take longer; long_calls: how many calls' worth of
-    messages at the eager limit a byte is.
+    short_busy: of the innermost tier per byte of short sends, where those are slower.
+    rendezvous: by how much calls of long messages take longer. long_calls_per_byte: how many
+    messages at the eager limit a byte is worth.
     """
 
     latency_seconds: Numeric
@@ -55,125 +55,96 @@ class UnitCost:
 
 def unit_cost(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
     """What a collective costs a group that is split over tiers so."""
-    kind = collective.kind
+    formula = FORMULAS[collective.kind]
     if collective.subgroup is not None:
         split = collectives.subgroup_split(split, collective.subgroup)
-    if kind in RINGS:
-        unit = _ring(kind, split, tiers)
-    elif kind is CollectiveKind.ALL_REDUCE:
-        unit = _all_reduce(split, tiers)
-    elif kind is CollectiveKind.ALL_TO_ALL:
-        unit = _all_to_all(split, tiers)
-    elif kind is CollectiveKind.DISPATCH:
-        unit = _dispatch(split, tiers, collective.num_experts_per_token or 1)
-    else:
-        unit = _point_to_point(split, tiers)
-    if tiers.own_share is not None and kind in HAS_OWN_SHARE:
-        own = _own_share_busy(kind, split, tiers, tiers.own_share)
+    unit = formula.cost(collective, split, tiers)
+    if tiers.own_share is not None and formula.keeps_own_share:
+        own = _own_share_busy(collective.kind, split, tiers, tiers.own_share)
         unit = replace(unit, busy_seconds=(unit.busy_seconds[0] + own, *unit.busy_seconds[1:]))
     if tiers.rendezvous_seconds is None:
         return unit
+    messages = collectives.num_members(split) if formula.sends_shares else 1.0
     return replace(
         unit,
-        rendezvous_seconds=_rendezvous(kind, split, tiers),
-        long_calls_per_byte=_long_calls(kind, split, tiers),
+        rendezvous_seconds=_rendezvous(formula.latency, split, tiers),
+        long_calls_per_byte=1.0 / (tiers.eager_bytes * messages),
     )
 
 
-RINGS: Mapping[CollectiveKind, Callable[[Split, PerTier], tuple[Numeric, ...]]] = {
-    CollectiveKind.ALL_GATHER: collectives.all_gather_busy,
-    CollectiveKind.BROADCAST: collectives.broadcast_busy,
-    CollectiveKind.RING_SENDS: collectives.ring_sends_busy,
-}
-"""What passes from member to member → its busy seconds of each tier per byte."""
-
-LATENCY: Mapping[CollectiveKind, Callable[[Split, PerTier, PerTier], Numeric]] = {
-    CollectiveKind.ALL_GATHER: collectives.ring_latency,
-    CollectiveKind.BROADCAST: collectives.ring_latency,
-    CollectiveKind.RING_SENDS: collectives.ring_latency,
-    CollectiveKind.ALL_REDUCE: collectives.tree_latency,
-    CollectiveKind.ALL_TO_ALL: collectives.pairwise_latency,
-    CollectiveKind.DISPATCH: collectives.point_to_point_latency,
-    CollectiveKind.POINT_TO_POINT: collectives.point_to_point_latency,
-}
-"""Seconds of an empty message, of hop and base latencies."""
-
-HAS_OWN_SHARE = (
-    CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL,
-)  # fmt: skip
-"""Collectives in which a rank's own bytes move from input to output."""
-
-SENDS_OWN_SHARE = (
-    CollectiveKind.ALL_GATHER, CollectiveKind.RING_SENDS, CollectiveKind.ALL_TO_ALL,
-)  # fmt: skip
-"""Collectives whose messages are of one rank's bytes each."""
+# ---------------------------------------------------------------- one collective each
 
 
-def _ring(kind: CollectiveKind, split: Split, tiers: TierArrays) -> UnitCost:
-    """All-gather, broadcast and sends round a ring."""
+def _all_gather(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
+    """Rings side by side; a reduce-scatter costs the same."""
+    rate = _in_mesh(tiers.all_gather, split, tiers)
+    return _ring(collectives.all_gather_busy(split, rate), split, tiers)
+
+
+def _broadcast(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
+    """Along rings side by side."""
+    rate = _in_mesh(tiers.all_gather, split, tiers)
+    return _ring(collectives.broadcast_busy(split, rate), split, tiers)
+
+
+def _ring_sends(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
+    """Round one ring, whose sends have one link of a full mesh each."""
+    pairs = [np.minimum(members, 2.0) for members in split]
+    rate = _in_mesh(tiers.all_gather, pairs, tiers)
+    return _ring(collectives.ring_sends_busy(split, rate), split, tiers)
+
+
+def _ring(busy: tuple[Numeric, ...], split: Split, tiers: TierArrays) -> UnitCost:
+    """What passes from member to member, and keeps links busy so."""
     hops = collectives.ring_hops(split, tiers.hop_seconds, tiers.base_seconds)
     switch = collectives.SWITCH_ALL_GATHER * hops.inside_seconds
     switch = switch + collectives.SWITCH_CROSSING_SECONDS * hops.crossings
-    linked: Split = split
-    if kind is CollectiveKind.RING_SENDS:  # round a mesh they have one link each
-        linked = [np.minimum(members, 2.0) for members in split]
-    busy = RINGS[kind](split, _in_mesh(tiers.all_gather, linked, tiers))
     return UnitCost(hops.latency_seconds, switch, busy)
 
 
-def _all_reduce(split: Split, tiers: TierArrays) -> UnitCost:
-    """By trees when small and by rings when large, or in the switches of links and networks."""
-    latency, switch = _all_reduce_starts(split, tiers)
-    busy = collectives.all_reduce_busy(
-        split,
-        _in_mesh(tiers.all_gather, split, tiers),
-        _in_mesh(tiers.all_reduce, split, tiers),
-    )
-    if tiers.sharp is not None:
-        busy = collectives.sharp_busy(split, busy, tiers.sharp)
-    return UnitCost(latency, switch, busy)
-
-
-def _all_reduce_starts(split: Split, tiers: TierArrays) -> tuple[Numeric, Numeric]:
-    """Latency and switch seconds of an all-reduce.
+def _all_reduce(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
+    """By trees when small and by rings when large, or in the switches of links and networks.
 
     Where switches of the network reduce, small and large messages each take the lesser of that and
     of trees and rings: it never costs more. A pass through them takes both alike.
     """
     hop, base = tiers.hop_seconds, tiers.base_seconds
+    all_gather = _in_mesh(tiers.all_gather, split, tiers)
+    all_reduce = _in_mesh(tiers.all_reduce, split, tiers)
+    busy = collectives.all_reduce_busy(split, all_gather, all_reduce)
     tree = collectives.tree_latency(split, hop, base)
     late_tree = tree
     if tiers.rendezvous_seconds is not None:
-        late_tree = tree + _rendezvous(CollectiveKind.ALL_REDUCE, split, tiers)
+        late_tree = tree + _rendezvous(collectives.tree_latency, split, tiers)
     switch = collectives.SWITCH_TREE * late_tree
     switch = switch + collectives.SWITCH_RING * collectives.ring_latency(split, hop, base)
     if tiers.sharp is None or tiers.sharp_seconds is None:
-        return tree, switch
+        return UnitCost(tree, switch, busy)
     around = collectives.tree_latency(split, np.where(tiers.sharp > 0, 0.0, hop), base)
     passed: Numeric = 0.0
     for members, seconds in zip(split[1:], tiers.sharp_seconds[1:], strict=True):
         passed = passed + (np.asarray(members) > 1) * seconds
     latency = np.minimum(tree, around + passed)
     large = np.minimum(tree + switch, (1.0 + collectives.SWITCH_TREE) * around + passed)
-    return latency, large - latency
+    return UnitCost(latency, large - latency, collectives.sharp_busy(split, busy, tiers.sharp))
 
 
-def _all_to_all(split: Split, tiers: TierArrays) -> UnitCost:
+def _all_to_all(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
     """A message from every rank to every other."""
     latency = collectives.pairwise_latency(split, tiers.hop_seconds, tiers.base_seconds)
     busy = collectives.all_to_all_busy(split, _in_mesh(tiers.all_to_all, split, tiers))
     return UnitCost(latency, collectives.SWITCH_ALL_TO_ALL * latency, busy)
 
 
-def _dispatch(split: Split, tiers: TierArrays, num_experts_per_token: int) -> UnitCost:
+def _dispatch(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
     """Tokens to their experts, or back, one copy to a domain and one to a rank."""
     latency = collectives.point_to_point_latency(split, tiers.hop_seconds, tiers.base_seconds)
     rate = _in_mesh(tiers.all_to_all, split, tiers)
-    busy = collectives.dispatch_busy(split, rate, num_experts_per_token)
+    busy = collectives.dispatch_busy(split, rate, collective.num_experts_per_token or 1)
     return UnitCost(latency, collectives.SWITCH_POINT_TO_POINT * latency, busy)
 
 
-def _point_to_point(split: Split, tiers: TierArrays) -> UnitCost:
+def _point_to_point(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
     """A send to the next member."""
     latency = collectives.point_to_point_latency(split, tiers.hop_seconds, tiers.base_seconds)
     short = None
@@ -187,6 +158,39 @@ def _point_to_point(split: Split, tiers: TierArrays) -> UnitCost:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """How a kind of collective is costed.
+
+    cost: per call and byte, but for the rest. latency: seconds of an empty message, of hop and base
+    latencies. keeps_own_share: whether a rank's own bytes move from its input to its output, which
+    takes time too. sends_shares: whether each message is of one rank's bytes, not of all.
+    """
+
+    cost: Callable[[Collective, Split, TierArrays], UnitCost]
+    latency: Callable[[Split, PerTier, PerTier], Numeric]
+    keeps_own_share: bool = False
+    sends_shares: bool = False
+
+
+FORMULAS: Mapping[CollectiveKind, Formula] = {
+    CollectiveKind.ALL_GATHER: Formula(
+        _all_gather, collectives.ring_latency, keeps_own_share=True, sends_shares=True
+    ),
+    CollectiveKind.ALL_REDUCE: Formula(_all_reduce, collectives.tree_latency, keeps_own_share=True),
+    CollectiveKind.BROADCAST: Formula(_broadcast, collectives.ring_latency),
+    CollectiveKind.RING_SENDS: Formula(_ring_sends, collectives.ring_latency, sends_shares=True),
+    CollectiveKind.ALL_TO_ALL: Formula(
+        _all_to_all, collectives.pairwise_latency, keeps_own_share=True, sends_shares=True
+    ),
+    CollectiveKind.DISPATCH: Formula(_dispatch, collectives.point_to_point_latency),
+    CollectiveKind.POINT_TO_POINT: Formula(_point_to_point, collectives.point_to_point_latency),
+}
+
+
+# ---------------------------------------------------------------- what fabrics add
+
+
 def _own_share_busy(kind: CollectiveKind, split: Split, tiers: TierArrays, share: float) -> Numeric:
     """Busy seconds of the innermost tier per byte for what a rank keeps."""
     sends = kind is CollectiveKind.ALL_TO_ALL
@@ -198,17 +202,12 @@ def _own_share_busy(kind: CollectiveKind, split: Split, tiers: TierArrays, share
     return own
 
 
-def _rendezvous(kind: CollectiveKind, split: Split, tiers: TierArrays) -> Numeric:
+def _rendezvous(
+    latency: Callable[[Split, PerTier, PerTier], Numeric], split: Split, tiers: TierArrays
+) -> Numeric:
     """Seconds by which calls of long messages start later: each hop waits for its other end."""
-    hops = tiers.rendezvous_seconds
-    assert hops is not None
-    return LATENCY[kind](split, hops, np.zeros_like(tiers.base_seconds))
-
-
-def _long_calls(kind: CollectiveKind, split: Split, tiers: TierArrays) -> Numeric:
-    """Calls at the eager limit per byte."""
-    messages = collectives.num_members(split) if kind in SENDS_OWN_SHARE else 1.0
-    return 1.0 / (tiers.eager_bytes * messages)
+    assert tiers.rendezvous_seconds is not None
+    return latency(split, tiers.rendezvous_seconds, np.zeros_like(tiers.base_seconds))
 
 
 def _in_mesh(rate: Array, split: Split, tiers: TierArrays) -> PerTier:

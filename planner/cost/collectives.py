@@ -54,7 +54,11 @@ class GroupCost:
 
 
 def duration(cost: GroupCost, ramp: PerTier) -> Numeric:
-    """Seconds of the traffic alone: L + max over tiers of B_t + min(W, 2·ramp_t·√(W·B_t)).
+    """Seconds of the traffic when nothing hides it.
+
+        L + max over tiers t of (B_t + min(W, 2·ramp_t·√(W·B_t)))
+
+    with L, B_t and W the latency, busy and switch seconds of the cost vector.
 
     Tiers are pipelined, so the slowest sets the pace. Small messages start at L and large ones at
     L + W, for they take protocols and algorithms with slower hops and full rate (NCCL: LL, LL128,

@@ -112,7 +112,13 @@ def layer_times(ctx: CostContext, blocks: Blocks, share: RankShare) -> KernelTim
     shared ones for its MLP.
     """
     tp, sp, tokens = share.tp, share.sp, share.tokens(ctx)
-    gemm, weight_gradients, up_projection = _weight_matmuls(ctx, blocks, share)
+    matmuls = MatmulTimes(ForwardBackward(0.0 * tokens, 0.0), 0.0)
+    up_projection: Numeric = 0.0 * tokens
+    for matmul in layer_matmuls(ctx.model, blocks, tp):
+        rows = tokens / np.where(matmul.unsharded & (np.asarray(sp) > 0), tp, 1)
+        times = matmul_seconds(ctx, GemmSizes(rows, matmul.outputs, matmul.inputs))
+        matmuls = matmuls + times
+        up_projection = up_projection + matmul.up_projection * times.both.forward
     core = ForwardBackward(0.0, 0.0)
     if "attention" in blocks:
         core = attention_seconds(ctx, share)
@@ -120,38 +126,27 @@ def layer_times(ctx: CostContext, blocks: Blocks, share: RankShare) -> KernelTim
         core = scan_seconds(ctx, ctx.model.mamba, share)
     memory_bound = memory_bound_seconds(ctx, blocks, tokens, tp, sp)
     return KernelTimes(
-        gemm=gemm,
+        gemm=matmuls.both,
         core=core,
         memory_bound=memory_bound + quantise_seconds(ctx, blocks, tokens, tp),
         up_projection=up_projection,
-        weight_gradients=0.0 if ctx.software.only_1f1b else weight_gradients,
+        weight_gradients=0.0 if ctx.software.only_1f1b else matmuls.weight_gradients,
     )
-
-
-def _weight_matmuls(
-    ctx: CostContext, blocks: Blocks, share: RankShare
-) -> tuple[ForwardBackward, Numeric, Numeric]:
-    """Seconds of a layer's weight matmuls, and of them the gradients of weights (backward) and
-    latent attention's up-projections (forward)."""
-    tokens = share.tokens(ctx)
-    gemm = ForwardBackward(0.0 * tokens, 0.0)
-    weight_gradients: Numeric = 0.0
-    up_projection: Numeric = 0.0
-    for matmul in layer_matmuls(ctx.model, blocks, share.tp):
-        rows = tokens / np.where(matmul.unsharded & (np.asarray(share.sp) > 0), share.tp, 1)
-        times = matmul_seconds(ctx, GemmSizes(rows, matmul.outputs, matmul.inputs))
-        gemm = gemm + times.both
-        weight_gradients = weight_gradients + times.weight_gradient
-        up_projection = up_projection + matmul.up_projection * times.both.forward
-    return gemm, weight_gradients, up_projection + 0.0 * gemm.forward
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulTimes:
-    """Seconds of a weight matmul: both passes, and of the backward pass the weight's gradient."""
+    """Seconds of weight matmuls: both passes, and of the backward pass the weights' gradients."""
 
     both: ForwardBackward
-    weight_gradient: Numeric
+    weight_gradients: Numeric
+
+    def __add__(self, other: MatmulTimes) -> MatmulTimes:
+        return MatmulTimes(self.both + other.both, self.weight_gradients + other.weight_gradients)
+
+    def times(self, number: Numeric) -> MatmulTimes:
+        """Of so many."""
+        return MatmulTimes(self.both.times(number), number * self.weight_gradients)
 
 
 def matmul_seconds(ctx: CostContext, sizes: GemmSizes, main: bool = True) -> MatmulTimes:
@@ -211,7 +206,7 @@ DROPOUT_BYTES_PER_SCORE = 5.0
 """The same of dropout on the scores, in either pass: in 2 out 2 and the mask 1."""
 
 FLASH_BACKWARD_FLOPS = 2.5
-"""Of the forward pass's: five matmuls where that has two, for QKᵀ is computed again."""
+"""Of the forward pass's: five matmuls where that has two, for it repeats QKᵀ."""
 
 
 def attention_seconds(ctx: CostContext, share: RankShare) -> ForwardBackward:
@@ -280,7 +275,7 @@ def scan_seconds(ctx: CostContext, mamba: Mamba, share: RankShare) -> ForwardBac
     )
 
 
-# ---------------------------------------------------------------- the ends of the model
+# ---------------------------------------------------------------- embedding, head and loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +304,14 @@ def end_times(ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer) -> EndTi
     h, v = model.hidden_size, model.vocab_size
     tokens = mbs * ctx.training.sequence_length / cp
     heads = 1.0 + model.mtp_layers
-    one_head = matmul_seconds(ctx, GemmSizes(tokens, v / tp, h), main=False)
-    head, weight_gradients = one_head.both.times(heads), heads * one_head.weight_gradient
+    head = matmul_seconds(ctx, GemmSizes(tokens, v / tp, h), main=False).times(heads)
     if model.mtp_layers:
         join = matmul_seconds(ctx, GemmSizes(tokens, h / tp, 2 * h))
-        head = head + join.both.times(model.mtp_layers)
-        weight_gradients = weight_gradients + model.mtp_layers * join.weight_gradient
+        head = head + join.times(model.mtp_layers)
     own_logits = v / (1 if ctx.software.gathers_logits else tp)
     return EndTimes(
         embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
-        head=head,
-        head_weight_gradients=0.0 if ctx.software.only_1f1b else weight_gradients,
+        head=head.both,
+        head_weight_gradients=0.0 if ctx.software.only_1f1b else head.weight_gradients,
         loss=heads * stream(ctx, multiplier * tokens * own_logits * LOSS_BYTES_PER_LOGIT),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.compute import gemm
+from planner.cost.compute import MatmulTimes, gemm
 from planner.cost.context import CostContext
 from planner.cost.elementwise import CastElements, cast_seconds, streamed
 from planner.cost.kernels import GemmSizes
@@ -92,11 +92,11 @@ def expert_times(ctx: CostContext, moe: MoE, share: ExpertShare) -> ExpertTimes:
     """Seconds of the experts' kernels for the tokens that ranks hold; the fullest rank counts."""
     copies = share.tokens(ctx) * moe.top_k
     rows = copies * share.etp * imbalance(ctx, moe, share.ep)
-    gemm_times, weight_gradients = _expert_gemms(ctx, moe, share, rows)
+    matmuls = _matmuls(ctx, moe, share, rows)
     return ExpertTimes(
-        gemm=gemm_times,
+        gemm=matmuls.both,
         memory_bound=_memory_bound(ctx, moe, share, rows) + _casts(ctx, moe, share, rows),
-        weight_gradients=0.0 if ctx.software.only_1f1b else weight_gradients,
+        weight_gradients=0.0 if ctx.software.only_1f1b else matmuls.weight_gradients,
     )
 
 
@@ -105,22 +105,20 @@ def experts_per_rank(moe: MoE, ep: Integer) -> Numeric:
     return np.maximum(moe.num_experts / ep, 1.0)
 
 
-def _expert_gemms(
-    ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric
-) -> tuple[ForwardBackward, Numeric]:
-    """Seconds of the experts' matmuls, and of them the gradients of weights."""
+def _matmuls(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric) -> MatmulTimes:
+    """Seconds of the matmuls of a rank's experts, for so many rows in all."""
     groups = experts_per_rank(moe, share.ep)
     per_expert = rows / groups
-    times = ForwardBackward(0.0, 0.0)
-    weight_gradients: Numeric = 0.0
+    times = MatmulTimes(ForwardBackward(0.0, 0.0), 0.0)
     for matmul in expert_matmuls(ctx.model, moe.expert_ffn_hidden_size, share.etp):
         n, k = matmul.outputs, matmul.inputs
         forward = _grouped(ctx, GemmSizes(per_expert, n, k, groups), ctx.element_bytes)
         data = _grouped(ctx, GemmSizes(per_expert, k, n, groups), ctx.element_bytes)
-        weight = _grouped(ctx, GemmSizes(n, k, per_expert, groups), 2 * ctx.software.gradient_bytes)
-        times = times + ForwardBackward(forward, data) + ForwardBackward(0.0, weight)
-        weight_gradients = weight_gradients + weight
-    return times, weight_gradients
+        weight_sizes = GemmSizes(n, k, per_expert, groups)
+        weight = _grouped(ctx, weight_sizes, 2 * ctx.software.gradient_bytes)
+        times = times + MatmulTimes(ForwardBackward(forward, data), 0.0)
+        times = times + MatmulTimes(ForwardBackward(0.0, weight), weight)
+    return times
 
 
 def _grouped(ctx: CostContext, sizes: GemmSizes, output_bytes: float) -> Numeric:

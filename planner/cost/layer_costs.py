@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.compute import EndTimes
 from planner.cost.context import CostContext
@@ -25,7 +26,6 @@ from planner.cost.overlap import (
 )
 from planner.cost.passes import ForwardBackward, Passes
 from planner.cost.recompute import RecomputedShares
-from planner.cost.traffic import Channel
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
 
@@ -72,6 +72,7 @@ class LayerCosts:
         recomputed, mean = self.recomputed, self.mean
         hidden = {channel: self.seconds[channel] - shown for channel, shown in self.exposed.items()}
         ep_hidden = self.ep_busy - self.ep
+        # channels of the forward pass hold what recompute repeats, which hides in the backward pass
         tp_forward = hidden[Channel.TP_FORWARD] / (1 + recomputed.collectives)
         cp_forward = hidden[Channel.CP_FORWARD] / (1 + recomputed.attention)
         tp_backward = (
@@ -95,7 +96,10 @@ def layer_costs(
     recomputed: RecomputedShares,
     costs: Mapping[Channel, GroupCost],
 ) -> LayerCosts:
-    """Seconds of layers whose kernels take these times and whose channels have these costs."""
+    """Seconds of layers whose kernels take these times and whose channels have these costs.
+
+    kinds: kernel times of each kind of layer; costs: cost vectors of one run of every channel.
+    """
     seconds = {channel: duration(cost, ctx.ramp) for channel, cost in costs.items()}
     works = tuple(layer_work(kind, recomputed) for kind in kinds)
     mean = mean_work(kinds, works)
@@ -128,11 +132,12 @@ def layer_costs(
 
 
 def _mean(kinds: Sequence[KindTimes], by_kind: Sequence[Numeric]) -> Numeric:
+    """The mean over layers of what each kind has."""
     return sum(kind.share * value for kind, value in zip(kinds, by_kind, strict=True))
 
 
 def _sum_of(seconds: ChannelSeconds, first: Channel, *others: Channel) -> Numeric:
-    """Seconds of some channels, of those that there are."""
+    """Seconds of some channels together; all but the first may be missing."""
     total = seconds[first]
     for channel in others:
         if channel in seconds:
@@ -153,8 +158,8 @@ def _boundary(ctx: CostContext, layout: LayoutLike, seconds: ChannelSeconds) -> 
 def layer_passes(layers: LayerCosts, work: LayerWork, dispatch: Numeric) -> Passes:
     """Passes of a layer with these kernels and exposed seconds of dispatch and combine.
 
-    What is recomputed and all but the forward pass's share of communication belong to the gradients
-    of inputs; gradients of weights are matmuls alone, so nothing waits for them.
+    Recompute, and all communication but the forward pass's share, belong to the gradients of
+    inputs. Gradients of weights are matmuls alone: no communication waits for them.
     """
     communicated = _forward_exposed(layers)
     return Passes(
@@ -175,7 +180,7 @@ def shorter_pass(layers: LayerCosts, work: LayerWork, dispatch: Numeric, both: N
 
 
 def _forward_exposed(layers: LayerCosts) -> Numeric:
-    """The forward pass's share of exposed collectives that recompute runs a second time."""
+    """Exposed seconds of the forward pass's tp and cp channels, without what recompute repeats."""
     exposed, recomputed = layers.exposed, layers.recomputed
     shown = exposed[Channel.TP_FORWARD] / (1 + recomputed.collectives)
     shown = shown + exposed[Channel.CP_FORWARD] / (1 + recomputed.attention)

@@ -44,6 +44,7 @@ def kind_times(ctx: CostContext, layout: LayoutLike) -> tuple[KindTimes, ...]:
 
 
 def _layer_times(ctx: CostContext, layout: LayoutLike, kind: LayerKind) -> KernelTimes:
+    """Kernel times of a kind, computed once for each distinct share of a rank."""
     return on_unique(
         lambda *keys: layer_times(ctx, kind.blocks, RankShare(*keys)),
         layout.tp, layout.cp, layout.mbs, layout.sp, ring_members(layout),
@@ -51,6 +52,7 @@ def _layer_times(ctx: CostContext, layout: LayoutLike, kind: LayerKind) -> Kerne
 
 
 def _expert_times(ctx: CostContext, layout: LayoutLike, kind: LayerKind) -> ExpertTimes | None:
+    """Times of a kind's experts, computed once for each distinct share of a rank."""
     moe = ctx.model.moe
     if not kind.has_experts or moe is None:
         return None

@@ -63,12 +63,12 @@ class StageMemory:
 
 
 def stage_memory(ctx: CostContext, layout: LayoutLike, ranks: StageLayers) -> StageMemory:
-    """Peak memory of these ranks, with the numbers of layers given."""
+    """Peak memory of ranks with given numbers of layers, shape (S, …)."""
     return memory_of(ctx, layout, rank_stages(ctx, layout, ranks))
 
 
 def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> StageMemory:
-    """Peak memory of ranks that hold these stages."""
+    """Peak memory of ranks that hold given stages, shape (S, …)."""
     states = device_state_bytes(ctx, layout, stage_parameters(ctx, layout, stages))
     flight = _activations_in_flight(ctx, layout, stages)
     kept, fragmenting = flight.kept, flight.fragmenting
@@ -77,12 +77,12 @@ def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Stage
         fragmenting = np.minimum(fragmenting, kept)
     is_last = reduce(np.logical_or, [stage.is_last for stage in stages])
     logits = is_last * logits_bytes(ctx, layout)
-    zeros = 0.0 * states.parameters
+    zeros = 0.0 * states.parameters  # so that terms alike on all stages have the others' shape
     return StageMemory(
         parameters=states.parameters,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        # the loss is over before the first layer is passed back: what one frees the other takes
+        # the loss is over before the first layer is passed back, which takes what it frees
         activations=kept + flight.recomputed_scores + np.maximum(flight.working - logits, 0.0),
         logits=logits,
         buffers=buffer_bytes(ctx, layout) + zeros,
@@ -98,9 +98,9 @@ def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Stage
 class _ActivationsInFlight:
     """Bytes of activations on ranks at their peak, shape (S, …).
 
-    kept: what layers of all micro-batches in flight keep; fragmenting: of it, where layers are
-    counted, that of layers which are not recomputed; working: of the layer being passed back;
-    recomputed_scores: its scores once more.
+    kept: what layers keep of all micro-batches in flight. fragmenting: what of it fragments the
+    allocator's memory. working: of the layer being passed back, of the kind that takes the most;
+    recomputed_scores: of its attention scores, where they are computed a second time.
     """
 
     kept: Numeric
@@ -112,6 +112,7 @@ class _ActivationsInFlight:
 def _activations_in_flight(
     ctx: CostContext, layout: LayoutLike, stages: RankStages
 ) -> _ActivationsInFlight:
+    """Activations of ranks that hold given stages."""
     kept: Numeric = 0.0
     of_kept_layers: Numeric = 0.0
     working: Numeric = 0.0
@@ -124,6 +125,7 @@ def _activations_in_flight(
             layers = stage.layers_by_kind[i]
             kept = kept + layers * microbatches * layer.kept
             if counted:
+                # layers beyond those that are counted keep everything
                 others = layers_kept(layout, layers) * microbatches
                 kept = kept + others * (layer.everything - layer.kept)
                 of_kept_layers = of_kept_layers + others * layer.everything
@@ -195,9 +197,8 @@ def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
 def fragmentation_bytes(ctx: CostContext, layout: LayoutLike, fragmenting: Numeric) -> Numeric:
     """Bytes of the caching allocator's blocks that fit no request.
 
-    A share of what layers keep that are not recomputed as a whole, which comes in many sizes: where
-    layers are counted `fragmenting` is what those keep that are not. Of the others blocks of one
-    size are kept, which take each other's place.
+    A share of what layers keep that are not recomputed as a whole (`fragmenting`), which comes in
+    many sizes. Layers that are keep blocks of one size, which take each other's place.
     """
     share = ctx.software.coefficients.allocator_fraction
     many_sizes = ~recomputes_layers(layout) | (np.asarray(layout.recompute_layers) > 0)
@@ -208,14 +209,17 @@ def fragmentation_bytes(ctx: CostContext, layout: LayoutLike, fragmenting: Numer
 
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
-    """Memory of the ranks that can be fullest, and the peak over them (shape of the layout)."""
+    """Memory of the ranks that can be fullest, shape (S, …), and the peak over them, shape (…)."""
     memory = stage_memory(ctx, layout, candidate_ranks(ctx, layout))
     peak: Numeric = np.max(memory.total, axis=0)
     return memory, peak
 
 
 def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Lower bound of the peak bytes under any recompute: layers keep their inputs alone."""
+    """Lower bound of the peak bytes under any recompute, shape of the layout.
+
+    Layers keep at least their inputs.
+    """
     stages = rank_stages(ctx, layout, candidate_ranks(ctx, layout))
     held = device_state_bytes(ctx, layout, stage_parameters(ctx, layout, stages)).total
     layer_input = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes

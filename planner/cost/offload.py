@@ -70,9 +70,9 @@ def place_activations(
 def host_step_seconds(ctx: CostContext, own: Numeric) -> Numeric:
     """Seconds of Adam on the host over the `own` parameters whose states a rank has.
 
-    It runs in pieces, beside which the next ones travel: gradients come over the link, weights go
-    back in 16 bits, the host reads gradients and reads and writes the states. The longest of the
-    three sets the pace (ZeRO-Offload, arXiv 2101.06840, section 5; Megatron-Core's
+    It runs in pieces, while the next ones travel: gradients come over the link, weights go back in
+    16 bits, the host reads gradients and reads and writes the states. The longest of the three sets
+    the pace (ZeRO-Offload, arXiv 2101.06840, section 5; Megatron-Core's
     overlap_cpu_optimizer_d2h_h2d). Infinite where the host is unknown.
     """
     host = ctx.accelerator.host

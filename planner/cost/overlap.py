@@ -1,8 +1,8 @@
 """What hides behind what: the exposed seconds of traffic, of a layer and of a step.
 
-Traffic that runs beside computation costs only what the computation does not hide; what each
-channel can hide behind is said in `planner.cost.traffic.SPECS`. Every function is non-decreasing in
-the traffic's seconds.
+Traffic that runs at the same time as computation costs only what the computation does not hide.
+`planner.cost.channels.SPECS` names the work behind which each channel can hide; here is how much of
+it hides. Every function is non-decreasing in the traffic's seconds: the search's bounds need that.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from planner.cost.activations import layer_activations
+from planner.cost.channels import SPECS, Channel, HiddenBy, Occurs, occurrences
 from planner.cost.collectives import GroupCost
 from planner.cost.compute import ring_members
 from planner.cost.context import CostContext
@@ -26,7 +27,6 @@ from planner.cost.pipeline import (
     waits_for_weights,
 )
 from planner.cost.recompute import RecomputedShares
-from planner.cost.traffic import SPECS, Channel, HiddenBy, Occurs, occurrences
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer, Numeric
 
@@ -35,7 +35,7 @@ ChannelSeconds = Mapping[Channel, Numeric]
 
 
 def beyond(busy: Numeric, budget: Numeric) -> Numeric:
-    """Seconds of traffic that do not fit behind `budget` seconds of work."""
+    """Seconds of traffic that `budget` seconds of work do not hide: max(0, busy − budget)."""
     return np.maximum(0.0, busy - budget)
 
 
@@ -49,6 +49,9 @@ def chunked(
 
     At least one chunk stays exposed, no more hides than `budget`, and what leaves the innermost
     domain (`beyond_domain` seconds) does not hide: the chunks are copies between its members.
+    enabled: 1 where a layout overlaps tensor parallelism; all is exposed where it is 0.
+
+        max(busy / chunks, beyond_domain, busy − budget)
     """
     exposed = np.maximum(np.maximum(busy / chunks, beyond_domain), busy - budget)
     return np.where(enabled, exposed, busy)
@@ -64,9 +67,10 @@ def layer_exposed(
 ) -> dict[Channel, Numeric]:
     """Exposed seconds of a layer's tensor- and context-parallel channels, one micro-batch.
 
-    Chunked tensor parallelism pipelines with the matmuls it feeds; what belongs to the weight
-    and data gradients runs beside them. A context-parallel ring travels behind attention's
-    blocks, all but the first; state-space layers wait for their all-to-alls.
+    work: the mean layer's kernels; costs, seconds: of one run of every channel. Chunked tensor
+    parallelism pipelines with the matmuls it feeds; what belongs to the gradients of weights and
+    inputs runs while they are computed. A context-parallel ring hides behind attention's blocks,
+    all but the first; state-space layers wait for their all-to-alls.
     """
     share = ctx.software.coefficients.tp_overlap_fraction
     blocks = 1.0 - 1.0 / ring_members(layout)
@@ -85,6 +89,7 @@ def layer_exposed(
             continue
         busy, hidden_by = seconds[channel], spec.hidden_by
         if hidden_by in in_chunks:
+            # the slowest of the tiers outside the innermost domain
             outside: Numeric = 0.0
             for tier_busy in costs[channel].busy_seconds[1:]:
                 outside = np.maximum(outside, tier_busy)
@@ -100,12 +105,12 @@ def layer_exposed(
 # ---------------------------------------------------------------- dispatch and combine
 
 DISPATCH_SHARE = 0.15
-"""Of the multiprocessors, what dispatch and combine take that run beside kernels (DeepEP: 20 to 24
+"""Share of the multiprocessors that dispatch and combine take while kernels run (DeepEP: 20 to 24
 of 132; HybridEP: 16 to 32 of 148)."""
 
 
 def overlapped_dispatch(busy: Numeric, budget: Numeric) -> Numeric:
-    """Seconds that dispatch and combine add which run beside `budget` seconds of other work.
+    """Seconds that dispatch and combine add which overlap with `budget` seconds of other work.
 
     What hides still takes its share of the multiprocessors from that work.
     """
@@ -113,7 +118,7 @@ def overlapped_dispatch(busy: Numeric, budget: Numeric) -> Numeric:
 
 
 def dispatch_busy(kind: KindTimes, seconds: ChannelSeconds) -> Numeric:
-    """Seconds of a kind's dispatch and combine, hidden or not, of a mean layer."""
+    """All seconds of a kind's dispatch and combine, weighted with its share of layers."""
     if kind.experts is None:
         return 0.0
     channels = (
@@ -131,9 +136,9 @@ def dispatch_exposed(
 ) -> tuple[Numeric, ...]:
     """Exposed seconds of each kind of layer's dispatch and combine, one micro-batch, both passes.
 
-    Overlapped (`overlap` ep), one micro-batch's run beside another's passes.
+    Overlapped (`overlap` ep), they run while another micro-batch's passes do.
     """
-    # the first micro-batch has no other to run beside
+    # the first micro-batch's have no other passes to overlap with
     others: Numeric = 1.0 - 1.0 / layout.num_microbatches
     only_1f1b = ctx.software.only_1f1b
     if not only_1f1b:
@@ -161,7 +166,7 @@ def offload_exposed(
 ) -> tuple[Numeric, ...]:
     """Exposed seconds of a layer's kept activations on their way to the host and back, by kind.
 
-    They leave beside the forward pass of a layer and come back beside the backward pass of another,
+    They leave during the forward pass of a layer and come back during the backward pass of another,
     with what that recomputes. Infinite where the host is unknown.
     """
     host = ctx.accelerator.host
@@ -188,16 +193,17 @@ def state_exposed(
     """Seconds of a step's parameter and gradient traffic that do not hide behind the passes.
 
     mean: the mean layer's kernels; free: seconds of its passes that hide nothing else, for a second
-    of work hides one second of traffic.
+    of work hides one second of traffic. seconds: of one run of every channel.
     """
     m = layout.num_microbatches
     zero, window = np.asarray(layout.zero_stage), synchronisation_window(layout)
     share = ctx.software.coefficients.dp_overlap_fraction
+    # of a stage, per second of its mean layer
     hides = share * layout.overlap_dp * (num_layers(ctx.model) / layout.pp)
     behind_forward = np.where(zero == 3, m, window) * hides * free.forward
     behind_backward = np.where(zero >= 2, m, window) * hides * free.backward
     if not ctx.software.only_1f1b:
-        # gradients of weights come last, and no collective runs beside them
+        # gradients of weights come last, and no collective runs while they do
         apart = (zero < 2) & waits_for_weights(layout)
         behind_backward = np.where(apart, hides * mean.weight_gradients, behind_backward)
     times = occurrences(ctx, layout)

@@ -1,8 +1,8 @@
 """What a layout recomputes, and which activations it therefore need not keep.
 
-Two tables say it, with one row for each choice of `RECOMPUTE`: the share of each kind of work that
-the backward pass runs again (`RECOMPUTED`), and the share of each kind of activation that is kept
-(`KEPT`). A new choice is one row of each.
+Two tables say it, with one row for each choice of `RECOMPUTE`: the shares of the forward pass's
+work that the backward pass repeats (`RECOMPUTED`), and the shares of a layer's activations that are
+kept (`KEPT`). A new choice is one row of each.
 
 By count (`recompute_layers` n of `recompute` full; Megatron's block method) each of the pp·vp
 chunks recomputes its first n layers and keeps all activations of the others. Layers are alike then
@@ -24,12 +24,12 @@ from planner.cost.layers import num_layers
 from planner.layouts.layout import RECOMPUTE, LayoutLike
 from planner.layouts.numeric import Mask, Numeric
 
-# ---------------------------------------------------------------- work run again
+# ---------------------------------------------------------------- work recomputed
 
 
 @dataclass(frozen=True, slots=True)
 class RecomputedShares:
-    """Share of the mean layer's forward pass that is run again, by kind of work; 0 to 1 each."""
+    """Shares of a layer's forward pass that the backward pass repeats, by the work; 0 to 1 each."""
 
     gemm: Numeric = 0.0  # matmuls, but for routed experts'
     attention: Numeric = 0.0  # the core between the projections
@@ -57,6 +57,8 @@ RECOMPUTED: Mapping[str, RecomputedShares] = {
     "moe": RecomputedShares(experts=1.0),
 }
 
+# the tables as one array per kind of work and activation, in the order of RECOMPUTE, which a
+# layout's `recompute_index` picks from
 _WORK = tuple(field.name for field in fields(RecomputedShares))
 _RECOMPUTED_COLUMNS = {
     work: np.array([getattr(RECOMPUTED[choice], work) for choice in RECOMPUTE]) for work in _WORK
@@ -77,7 +79,7 @@ def recomputed_shares(ctx: CostContext, layout: LayoutLike) -> RecomputedShares:
 
 
 class Activation(Enum):
-    """What a layer gives its backward pass, in parts that a choice keeps or drops as one."""
+    """What a layer keeps for its backward pass, told apart as far as recompute tells it apart."""
 
     LAYER_INPUT = auto()  # the residual stream, of layers of two blocks
     BLOCK_INPUT = auto()  # the same, of layers of one block
@@ -143,8 +145,8 @@ _RECOMPUTES_LAYERS = np.isin(RECOMPUTE, ("alternate", "full"))
 
 def recomputes_layers(layout: LayoutLike) -> Mask:
     """Whether layers are recomputed as a whole, all of them or some."""
-    found: Mask = _RECOMPUTES_LAYERS[layout.recompute_index]
-    return found
+    recomputes: Mask = _RECOMPUTES_LAYERS[layout.recompute_index]
+    return recomputes
 
 
 def counts_layers(layout: LayoutLike) -> bool:

@@ -34,14 +34,17 @@ def mean_stage_costs(ctx: CostContext, layout: LayoutLike) -> LayoutCosts:
 
 
 def other_split_costs(ctx: CostContext, layout: LayoutLike) -> LayoutCosts:
-    """The same of layers alike in every split but the default: some stage has a layer more."""
+    """The same over every split but the default, of models whose layers are alike.
+
+    Some stage has a layer more than in the default split, so the bound is higher.
+    """
     total, reserved, pp = ctx.model.num_layers, ctx.reserved, np.asarray(layout.pp)
     stage = np.stack([0 * pp, np.minimum(1, pp - 1), pp - 1])
-    # layers of the default split: of the first stage, of the last, of those between at least
+    # layers in the default split, of the stages between the ends at least
     first, last = (default_stage_layers(total, layout, s, reserved) for s in (0 * pp, pp - 1))
     placed = placed_layers(total, layout, reserved)
     middle = np.where(pp > 2, placed // pp, first + last)
-    # with as many a stage, chunks that differ may wait less for the head in other turns
+    # another order of unequal chunks may wait less for the head with as many layers a stage
     more = 1 - 1 * ((layout.vp > 1) & (placed % (pp * layout.vp) > 0))
     layers = np.stack([first, middle, last]) + more
     is_last = stage == pp - 1
@@ -52,7 +55,7 @@ def other_split_costs(ctx: CostContext, layout: LayoutLike) -> LayoutCosts:
 
 
 def layers_are_alike(ctx: CostContext) -> bool:
-    """Whether a model's layers are, so that their numbers alone tell splits apart."""
+    """Whether a model's layers are alike, so that their numbers alone tell splits apart."""
     leading_dense = ctx.model.moe.num_dense_layers if ctx.model.moe else 0
     return ctx.model.layer_pattern is None and not leading_dense
 

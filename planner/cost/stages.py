@@ -102,12 +102,13 @@ RankStages = tuple[RankStage, ...]
 
 
 def rank_stages(ctx: CostContext, layout: LayoutLike, ranks: StageLayers) -> RankStages:
-    """The stages that each of these ranks holds."""
+    """The stages that given ranks hold: one each, or of a folded schedule two."""
     if ctx.software.only_1f1b:
         return (stage_of(ctx, layout, ranks),)
     schedule = np.asarray(layout.schedule_index)
     pipeline = unfold(layout)
     folded, v = IS_FOLDED[schedule], IS_V_SHAPED[schedule]
+    # −1 is no stage: ranks of schedules that fold nothing have no second one
     second = np.where(folded, pipeline.pp - 1 - ranks.stage, -1)
     first_layers = np.where(v, _layers_on(ctx, pipeline, ranks.stage), ranks.layers)
     second_layers = folded * _layers_on(ctx, pipeline, second)
@@ -151,9 +152,10 @@ def _layers_on(ctx: CostContext, pipeline: UnfoldedPipeline, stage: Integer) -> 
 
 
 def candidate_ranks(ctx: CostContext, layout: LayoutLike, latest: bool = False) -> StageLayers:
-    """Ranks among which the fullest is, or (`latest`) the one that the step waits for.
+    """Ranks among which the fullest is, or (`latest`) the one that the step waits for; (S, …).
 
-    All ranks where a layout names its split or the model has a pattern; else a few classes.
+    All ranks where a layout names its split or the model has a pattern; else those of a few
+    classes, for all others have as many layers as one of them and no end of the model.
     """
     model, reserved = ctx.model, ctx.reserved
     given = model.layer_pattern is not None or layout.stage_layers is not None
@@ -169,7 +171,7 @@ def candidate_ranks(ctx: CostContext, layout: LayoutLike, latest: bool = False) 
 
 
 def candidate_stages(ctx: CostContext, layout: LayoutLike, latest: bool = False) -> StageLayers:
-    """The same of schedules that fold nothing: stages, each on a rank of its own."""
+    """The same as if no schedule were folded: every stage on a rank of its own."""
     model, reserved = ctx.model, ctx.reserved
     if model.layer_pattern is not None:
         return every_stage(model.num_layers, layout)
@@ -195,10 +197,10 @@ def stage_classes(
 ) -> Integer:
     """Stages of the default split among which the fullest is, shape (3, …) or more.
 
-    These are the first, the first with the most layers and the last; or (`latest`) those among
-    which the one is that the step waits for: of those with as many layers the last.
-    Where the ends have fewer for what they hold besides, one next to them too; where the model's
-    first `leading` layers are of a lighter kind, the stages that hold them and the first without.
+    These are the first stage, the first of those with the most layers, and the last. latest: for
+    the one that the step waits for, the last of those with the most layers instead. Where the ends
+    have fewer layers for what they hold besides, a neighbour of theirs too. Where the model's first
+    `leading` layers are of a lighter kind, the stages that can hold them and the first without.
     """
     placed = placed_layers(num_layers, layout, reserved)
     first_chunk = first_extra(placed, layout)

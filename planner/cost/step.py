@@ -5,7 +5,7 @@
     step_time(ctx, layout, costs, group_costs)    the additive breakdown
 
 `step_time` is non-decreasing in every component of every cost vector; the search's bounds rest on
-that alone. No other code combines groups.
+that and nothing else. No other code combines the costs of groups.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
 from planner.cost.compute import EndTimes, end_times, on_unique
 from planner.cost.context import CostContext
@@ -46,7 +47,7 @@ from planner.cost.pipeline import (
 )
 from planner.cost.recompute import RecomputedShares, counts_layers, recomputed_shares
 from planner.cost.stages import MOST_LAYERS, RankStages, candidate_ranks, rank_stages
-from planner.cost.traffic import Channel, Splits, Traffic, channel_costs, channels
+from planner.cost.traffic import Splits, Traffic, channel_costs, layout_traffic
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
 from planner.layouts.stage_split import LastTurn, given_stages, last_turn
@@ -54,9 +55,10 @@ from planner.layouts.stage_split import LastTurn, given_stages, last_turn
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step by cause, of the slowest stage's rank; they sum to the step.
+    """Seconds of one step by cause, on a rank of the slowest stage; the terms sum to the step.
 
-    tp to dp are exposed seconds outside the bubble; bubble is idle slots times a slot.
+    Terms are numbers, or arrays of the table's shape. tp, cp, ep, pp and dp are what each one's
+    communication exposes outside the bubble; bubble is the time in which the rank is idle.
     """
 
     compute_gemm: Numeric
@@ -90,12 +92,12 @@ class StepTime:
 class LayoutCosts:
     """What a layout costs wherever its groups live.
 
-    kinds, ends: kernel times of each kind of layer, and of the first and last stage besides layers.
-    stages: what ranks hold, with the ranks that are looked at first, shape (S, …).
-    parameters: of the largest of these ranks.
-    bounds_all_splits: whether the step is to be a lower bound over all stage splits, whose slowest
-    stage has at least what one of these has.
-    last_turn: that of `layouts.stage_split`, where ranks pass their chunks in rounds.
+    kinds, ends: kernel times of each kind of layer, and of the embedding, head and loss.
+    stages: the stages on the S ranks that are costed, shape (S, …); the slowest of all is among
+    them. parameters: of the rank with the most, shape (…).
+    bounds_all_splits: whether the step shall be a lower bound over all stage splits. Then the
+    slowest stage has at least the least slot of the ranks that are costed, and the mean one.
+    last_turn: see `layouts.stage_split`; None where no row passes its chunks in rounds.
     """
 
     kinds: tuple[KindTimes, ...]
@@ -109,7 +111,7 @@ class LayoutCosts:
 
 
 def layout_costs(ctx: CostContext, layout: LayoutLike) -> LayoutCosts:
-    """Kernel times, stages and traffic of a layout (or of each row of a table)."""
+    """Kernel times, stages and traffic of a layout, or of each row of a table."""
     stages = rank_stages(ctx, layout, candidate_ranks(ctx, layout, latest=True))
     by_rank = stage_parameters(ctx, layout, stages)
     parameters = Parameters(np.max(by_rank.dense, axis=0), np.max(by_rank.experts, axis=0))
@@ -129,7 +131,7 @@ def costs_of_stages(
     bounds_all_splits: bool = False,
     last_turn: LastTurn | None = None,
 ) -> LayoutCosts:
-    """The same of ranks that hold these stages, the largest of which has these parameters."""
+    """The same with given stages on the ranks that are costed, and parameters of the largest."""
     recomputed = recomputed_shares(ctx, layout)
     return LayoutCosts(
         kinds=kind_times(ctx, layout),
@@ -137,7 +139,7 @@ def costs_of_stages(
         stages=stages,
         parameters=parameters,
         recomputed=recomputed,
-        traffic=channels(ctx, layout, parameters, recomputed),
+        traffic=layout_traffic(ctx, layout, parameters, recomputed),
         bounds_all_splits=bounds_all_splits,
         last_turn=last_turn,
     )
@@ -158,7 +160,9 @@ def step_time(
     costs: LayoutCosts,
     group_costs: Mapping[Channel, GroupCost],
 ) -> StepTime:
-    """Breakdown of a step, shape of the layout.
+    """Breakdown of a step in seconds, shape of the layout.
+
+    group_costs: the cost vector of one run of every channel of `costs.traffic`.
 
     A micro-batch passes a stage in a slot. A step is m slots of the slowest stage, the pipeline's
     idle seconds (of equal stages under 1F1B (pp − 1)/vp slots), gradient and parameter traffic
@@ -169,10 +173,9 @@ def step_time(
     slots = _slots(ctx, layout, costs, layers)
     launching = _launch_seconds(ctx, layout, costs.recomputed)
     idle = _idle_seconds(ctx, layout, costs, layers, slots, launching)
-    # host and straggler, which depend on what all others add up to, are 0 in these terms
-    terms = _terms(ctx, layout, costs, layers, slots, idle)
-    working = layout.num_microbatches * slots.slowest
-    host = host_exposed(ctx, launching, working)
+    # the host and stragglers add to the sum of all other terms, so they come last
+    terms = _terms_without_overheads(ctx, layout, costs, layers, slots, idle)
+    host = host_exposed(ctx, launching, layout.num_microbatches * slots.slowest)
     host = host + ctx.software.coefficients.step_overhead_seconds
     straggler = straggler_seconds(ctx, layout, terms.total + host)
     return replace(terms, host=host, straggler=straggler)
@@ -195,12 +198,12 @@ def _launch_seconds(ctx: CostContext, layout: LayoutLike, recomputed: Recomputed
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Seconds of one micro-batch, both passes with all that is exposed; shape of the layout.
+    """Seconds of one micro-batch, both passes and the communication they expose.
 
-    layer, by_kind: of the mean layer, and of one of each kind. exposed_by_kind: of the latter, what
-    dispatch, combine and offloading expose. last_end: of what the last stage does besides layers.
-    ranks: of the ranks that are looked at, shape (S, …); mean: of all of them.
-    slowest: of the one that the step waits for, or of a bound at least.
+    layer, by_kind: in the mean layer, and in a layer of each kind. exposed_by_kind: what of the
+    latter is dispatch, combine and offloading. last_end: in the head, the loss and the logits.
+    ranks: on the S ranks that are costed, shape (S, …); mean: on the mean of all ranks; slowest:
+    on the one that the step waits for, or a lower bound of it.
     """
 
     layer: Numeric
@@ -213,6 +216,7 @@ class _Slots:
 
 
 def _slots(ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: LayerCosts) -> _Slots:
+    """Slots of layers, joined to slots of ranks."""
     mean, ends, tp, cp = layers.mean, costs.ends, layers.tp, layers.cp
     layer = mean.forward + mean.backward + mean.recompute + tp + cp + layers.ep
     exposed_by_kind = layers.dispatch
@@ -242,9 +246,10 @@ def _slots(ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: Lay
 def _counted_recompute(
     ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: LayerCosts
 ) -> Numeric:
-    """What a layer of each rank recomputes beyond the mean layer, where layers are counted; (S, …).
+    """Seconds that a layer of each rank recomputes more than the mean layer does, shape (S, …).
 
-    Stages recompute as many layers as each other, whatever they have. There is one kind of layer.
+    Not 0 where layers are counted: then stages recompute as many layers as each other, however many
+    they have, so that each of few recomputes more. Layers are of one kind there.
     """
     counted = np.asarray(layout.recompute_layers) > 0
     own_layers = costs.stages[0].layers_by_kind[0]
@@ -255,13 +260,13 @@ def _counted_recompute(
 def _rank_slots(
     ctx: CostContext, costs: LayoutCosts, by_kind: tuple[Numeric, ...], last_end: Numeric
 ) -> NDArray[np.float64]:
-    """Slots of ranks, of all stages that each holds; shape (S, …)."""
+    """Slots of the ranks that are costed, with both stages of those that hold two; (S, …)."""
     slots = []
     for stage in costs.stages:
         slot = stage.is_first * costs.ends.embedding + stage.is_last * last_end
         for number, seconds in zip(stage.layers_by_kind, by_kind, strict=True):
             slot = slot + number * seconds
-        # a stage that all micro-batches pass needs no share of them
+        # without folded schedules all micro-batches pass every stage
         slots.append(slot if ctx.software.only_1f1b else stage.microbatch_share * slot)
     first, *others = slots
     for other in others:
@@ -280,7 +285,7 @@ def _idle_seconds(
     slots: _Slots,
     launching: Numeric,
 ) -> Numeric:
-    """Seconds in which the rank that the step waits for is idle, of a bound at least."""
+    """Seconds in which the rank that the step waits for is idle, or a lower bound of them."""
     shorter = tuple(
         shorter_pass(layers, work, exposed, seconds)
         for work, exposed, seconds in zip(
@@ -308,11 +313,12 @@ def _idle_seconds(
 def _shorter_share(
     layout: LayoutLike, shorter: tuple[Numeric, ...], both: tuple[Numeric, ...]
 ) -> Numeric:
-    """Of a slot, its shorter pass at most."""
+    """The largest share of a layer's slot that its shorter pass takes, over the kinds of layers."""
     share: Numeric = 0.0
     for one, seconds in zip(shorter, both, strict=True):
         share = np.maximum(share, one / seconds)
-    if counts_layers(layout):  # of stages with any number of layers the shorter pass is no more
+    if counts_layers(layout):
+        # how much a layer recomputes depends on its stage's layers: half is the most in any case
         share = np.where(np.asarray(layout.recompute_layers) > 0, 0.5, np.max(share, axis=0))
     return share
 
@@ -320,7 +326,7 @@ def _shorter_share(
 def _mean_passes(
     ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: LayerCosts
 ) -> Passes:
-    """Passes of a micro-batch on the mean rank, with nothing beside another micro-batch's."""
+    """Passes of a micro-batch on the mean rank, none at the same time as another micro-batch's."""
     dispatch = np.where(runs_both_passes(layout), layers.ep_busy, layers.ep)
     layer = layer_passes(layers, layers.mean, dispatch)
     ends = end_passes(costs.ends, layers.logits)
@@ -330,17 +336,17 @@ def _mean_passes(
 
 
 def _last_turn_seconds(layout: LayoutLike, costs: LayoutCosts, slots: _Slots) -> Numeric:
-    """Seconds that the last chunk's turns add, interleaved.
+    """Seconds that ranks of an interleaved schedule wait for the turns of the last chunk.
 
-    The turns in which the last chunk, with the head, takes longer than that of the stage with the
-    most layers come on top of that stage's own, but for what is passed sooner, even if the last has
-    fewer layers.
+    In its turn all ranks wait for the slowest chunk: for the last one if that takes longer, with
+    the head, than the chunk of the stage with the most layers. The difference adds to that stage's
+    slots, less what is passed sooner (`planner.layouts.stage_split.LastTurn`).
     """
     turn = costs.last_turn
     if turn is None:
         return 0.0
     fullest = slots.ranks[MOST_LAYERS]
-    if layout.stage_layers is not None:  # all stages are looked at
+    if layout.stage_layers is not None:  # then all stages are costed, in their order
         fullest = slots.ranks[len(slots.ranks) - 1 - np.argmax(given_stages(layout)[::-1])]
     late = np.maximum(0.0, slots.last_end + turn.extra_layers * slots.layer)
     sooner = turn.sooner_layers * slots.layer
@@ -352,7 +358,7 @@ def _last_turn_seconds(layout: LayoutLike, costs: LayoutCosts, slots: _Slots) ->
 # ---------------------------------------------------------------- terms
 
 
-def _terms(
+def _terms_without_overheads(
     ctx: CostContext,
     layout: LayoutLike,
     costs: LayoutCosts,
@@ -360,10 +366,10 @@ def _terms(
     slots: _Slots,
     idle: Numeric,
 ) -> StepTime:
-    """Every term of the step but host and straggler, which are 0."""
+    """Every term of the step; host and straggler are 0."""
     mean, ends = layers.mean, costs.ends
     m, pp, per_stage = layout.num_microbatches, layout.pp, _layers_per_stage(ctx, layout)
-    # terms that no row may have take the shape of others
+    # terms that are plain numbers where no row has them take the shape of the others
     zeros = 0.0 * slots.mean
     offload = zeros
     if offloads_any(layout):

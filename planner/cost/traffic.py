@@ -1,19 +1,17 @@
-"""Bytes and calls each communicating group moves, and what a placement makes them cost.
+"""Bytes and calls of each channel, and what a placement makes them cost.
 
-Traffic is told apart by *channel*: what one group moves and one kind of work can hide. `SPECS` says
-of every channel whose it is, how often a step runs it, what hides it and which term of the step its
-exposed seconds belong to. `channels` counts what a layout moves on each, and `channel_costs` prices
-that for the groups' splits over tiers.
+`layout_traffic` counts what a layout moves on each of its channels (`planner.cost.channels`), and
+`channel_costs` prices that for the groups' splits over tiers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
 import numpy as np
 
+from planner.cost.channels import DENSE_STATES, EXPERT_STATES, SPECS, Channel, StateChannels
 from planner.cost.collective_costs import UnitCost, unit_cost
 from planner.cost.collectives import Collective, CollectiveKind, GroupCost, Half, Subgroup
 from planner.cost.context import CostContext, TierArrays
@@ -31,145 +29,6 @@ from planner.problem.pattern import Mamba
 
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""
-
-# ---------------------------------------------------------------- channels
-
-
-class Channel(Enum):
-    """Traffic of one group that can hide behind one kind of work."""
-
-    TP_FORWARD = auto()  # on the critical path
-    TP_BACKWARD = auto()  # on the critical path
-    TP_GRADIENTS = auto()  # during the matmuls of the inputs' and weights' gradients
-    TP_LOGITS = auto()  # gathered for the loss, where software does
-    CP_FORWARD = auto()  # keys and values, or heads
-    CP_BACKWARD = auto()
-    CP_SCAN_FORWARD = auto()  # heads of state-space layers
-    CP_SCAN_BACKWARD = auto()
-    CP_HEADS = auto()  # all-to-alls of hierarchical context parallelism, of both passes
-    PP = auto()  # sends between stages
-    PARAMETERS_FORWARD = auto()  # gathered for the forward pass, or after the optimizer's step
-    PARAMETERS_BACKWARD = auto()  # gathered again for the backward pass (ZeRO-3)
-    GRADIENTS = auto()  # reduced over the ranks that shard states
-    GRADIENTS_REPLICATE = auto()  # then over the replicas of those ranks
-    GRADIENTS_MIRROR = auto()  # between the two ranks that hold a stage under dualpipe
-    EP_FORWARD = auto()  # dispatch and combine
-    EP_BACKWARD = auto()
-    ETP_FORWARD = auto()  # tokens gathered within an expert's tensor-parallel ranks
-    ETP_BACKWARD = auto()
-    EXPERT_PARAMETERS_FORWARD = auto()
-    EXPERT_PARAMETERS_BACKWARD = auto()
-    EXPERT_GRADIENTS = auto()
-    EXPERT_GRADIENTS_REPLICATE = auto()
-    EXPERT_GRADIENTS_MIRROR = auto()
-
-
-class Occurs(Enum):
-    """How often a step runs a channel on one rank."""
-
-    PER_LAYER = auto()  # and micro-batch; of the mean layer
-    PER_EXPERT_LAYER = auto()  # and micro-batch
-    PER_MICROBATCH = auto()
-    PER_GATHERING = auto()  # of parameters: every micro-batch with ZeRO-3, else every step
-    PER_REDUCTION = auto()  # of gradients: every micro-batch with ZeRO-2 and 3, else every step
-    PER_STEP = auto()
-
-
-class HiddenBy(Enum):
-    """The work behind which a channel can hide."""
-
-    NOTHING = auto()
-    FORWARD_MATMULS = auto()  # chunk by chunk, of the matmul it feeds
-    BACKWARD_MATMULS = auto()  # chunk by chunk
-    GRADIENT_MATMULS = auto()  # as a whole
-    FORWARD_ATTENTION = auto()  # all blocks but the first
-    BACKWARD_ATTENTION = auto()
-    ANY_COMPUTATION = auto()  # a share of it
-    OTHER_MICROBATCH = auto()  # whose passes run at the same time
-    FORWARD_PASSES = auto()  # of a stage
-    BACKWARD_PASSES = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelSpec:
-    """What there is to know of a channel besides its bytes.
-
-    group: the ranks that communicate; time_term: the field of `StepTime` that holds its exposed
-    seconds.
-    """
-
-    group: str
-    time_term: str
-    occurs: Occurs
-    hidden_by: HiddenBy
-
-
-SPECS: Mapping[Channel, ChannelSpec] = {
-    Channel.TP_FORWARD: ChannelSpec("tp", "tp", Occurs.PER_LAYER, HiddenBy.FORWARD_MATMULS),
-    Channel.TP_BACKWARD: ChannelSpec("tp", "tp", Occurs.PER_LAYER, HiddenBy.BACKWARD_MATMULS),
-    Channel.TP_GRADIENTS: ChannelSpec("tp", "tp", Occurs.PER_LAYER, HiddenBy.GRADIENT_MATMULS),
-    Channel.TP_LOGITS: ChannelSpec("tp", "tp", Occurs.PER_MICROBATCH, HiddenBy.NOTHING),
-    Channel.CP_FORWARD: ChannelSpec("cp", "cp", Occurs.PER_LAYER, HiddenBy.FORWARD_ATTENTION),
-    Channel.CP_BACKWARD: ChannelSpec("cp", "cp", Occurs.PER_LAYER, HiddenBy.BACKWARD_ATTENTION),
-    Channel.CP_SCAN_FORWARD: ChannelSpec("cp", "cp", Occurs.PER_LAYER, HiddenBy.NOTHING),
-    Channel.CP_SCAN_BACKWARD: ChannelSpec("cp", "cp", Occurs.PER_LAYER, HiddenBy.NOTHING),
-    Channel.CP_HEADS: ChannelSpec("cp", "cp", Occurs.PER_LAYER, HiddenBy.NOTHING),
-    Channel.PP: ChannelSpec("pp", "pp", Occurs.PER_MICROBATCH, HiddenBy.ANY_COMPUTATION),
-    Channel.PARAMETERS_FORWARD: ChannelSpec(
-        "shard", "dp", Occurs.PER_GATHERING, HiddenBy.FORWARD_PASSES
-    ),
-    Channel.PARAMETERS_BACKWARD: ChannelSpec(
-        "shard", "dp", Occurs.PER_GATHERING, HiddenBy.BACKWARD_PASSES
-    ),
-    Channel.GRADIENTS: ChannelSpec("shard", "dp", Occurs.PER_REDUCTION, HiddenBy.BACKWARD_PASSES),
-    Channel.GRADIENTS_REPLICATE: ChannelSpec(
-        "replicate", "dp", Occurs.PER_STEP, HiddenBy.BACKWARD_PASSES
-    ),
-    # between ranks of one pipeline, but it is gradients' traffic
-    Channel.GRADIENTS_MIRROR: ChannelSpec("pp", "dp", Occurs.PER_STEP, HiddenBy.BACKWARD_PASSES),
-    Channel.EP_FORWARD: ChannelSpec("ep", "ep", Occurs.PER_EXPERT_LAYER, HiddenBy.OTHER_MICROBATCH),
-    Channel.EP_BACKWARD: ChannelSpec(
-        "ep", "ep", Occurs.PER_EXPERT_LAYER, HiddenBy.OTHER_MICROBATCH
-    ),
-    Channel.ETP_FORWARD: ChannelSpec("etp", "ep", Occurs.PER_EXPERT_LAYER, HiddenBy.NOTHING),
-    Channel.ETP_BACKWARD: ChannelSpec("etp", "ep", Occurs.PER_EXPERT_LAYER, HiddenBy.NOTHING),
-    Channel.EXPERT_PARAMETERS_FORWARD: ChannelSpec(
-        "edp", "dp", Occurs.PER_GATHERING, HiddenBy.FORWARD_PASSES
-    ),
-    Channel.EXPERT_PARAMETERS_BACKWARD: ChannelSpec(
-        "edp", "dp", Occurs.PER_GATHERING, HiddenBy.BACKWARD_PASSES
-    ),
-    Channel.EXPERT_GRADIENTS: ChannelSpec(
-        "edp", "dp", Occurs.PER_REDUCTION, HiddenBy.BACKWARD_PASSES
-    ),
-    Channel.EXPERT_GRADIENTS_REPLICATE: ChannelSpec(
-        "replicate", "dp", Occurs.PER_STEP, HiddenBy.BACKWARD_PASSES
-    ),
-    Channel.EXPERT_GRADIENTS_MIRROR: ChannelSpec(
-        "pp", "dp", Occurs.PER_STEP, HiddenBy.BACKWARD_PASSES
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class StateChannels:
-    """The channels of parameters and gradients, of dense ones or of routed experts'."""
-
-    parameters_forward: Channel
-    parameters_backward: Channel
-    gradients: Channel
-    gradients_replicate: Channel
-    gradients_mirror: Channel
-
-
-DENSE_STATES = StateChannels(
-    Channel.PARAMETERS_FORWARD, Channel.PARAMETERS_BACKWARD, Channel.GRADIENTS,
-    Channel.GRADIENTS_REPLICATE, Channel.GRADIENTS_MIRROR,
-)  # fmt: skip
-EXPERT_STATES = StateChannels(
-    Channel.EXPERT_PARAMETERS_FORWARD, Channel.EXPERT_PARAMETERS_BACKWARD,
-    Channel.EXPERT_GRADIENTS, Channel.EXPERT_GRADIENTS_REPLICATE, Channel.EXPERT_GRADIENTS_MIRROR,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +58,7 @@ _POINT_TO_POINT = Collective(CollectiveKind.POINT_TO_POINT)
 _RING_SENDS = Collective(CollectiveKind.RING_SENDS)
 
 
-def channels(
+def layout_traffic(
     ctx: CostContext, layout: LayoutLike, parameters: Parameters, recomputed: RecomputedShares
 ) -> Traffic:
     """The traffic of a layout: of each channel that a model and its software have.
@@ -502,7 +361,7 @@ def _mirror_channel(
     return {channel: (Transfers(_POINT_TO_POINT, mirrored * calls, mirrored * sent),)}
 
 
-# ---------------------------------------------------------------- prices and counts
+# ---------------------------------------------------------------- costs
 
 GroupCollective = tuple[str, Collective]
 """A collective of a group: what has one price under a placement."""
@@ -540,22 +399,3 @@ def priced(traffic: Traffic, units: Mapping[GroupCollective, UnitCost]) -> dict[
             first = first + other
         costs[channel] = first
     return costs
-
-
-def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[Channel, Numeric]:
-    """How many times a step runs each channel on one rank."""
-    m = layout.num_microbatches
-    zero = np.asarray(layout.zero_stage)
-    layer_passes = m * (num_layers(ctx.model) / layout.pp)
-    counts = {
-        Occurs.PER_LAYER: layer_passes,
-        Occurs.PER_MICROBATCH: m,
-        Occurs.PER_GATHERING: np.where(zero == 3, m, 1),
-        Occurs.PER_REDUCTION: np.where(zero >= 2, m, 1),
-        Occurs.PER_STEP: 1,
-    }
-    if ctx.model.moe is not None:
-        counts[Occurs.PER_EXPERT_LAYER] = layer_passes * share_of(ctx.layer_kinds, "experts")
-    return {
-        channel: counts[spec.occurs] for channel, spec in SPECS.items() if spec.occurs in counts
-    }

@@ -10,10 +10,11 @@ import numpy as np
 
 from planner.cost import flops, memory, step
 from planner.cost import prediction_intervals as intervals
+from planner.cost.channels import SPECS, Channel, occurrences
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.stages import StageLayers, layers_by_rank
-from planner.cost.traffic import SPECS, Channel, Traffic, channel_costs, occurrences
+from planner.cost.traffic import Traffic, channel_costs
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
 from planner.planning.plan import GroupReport, MemoryReport

@@ -9,21 +9,13 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.channels import SPECS, Channel, occurrences
 from planner.cost.collective_costs import UnitCost
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.stage_split_bounds import layers_are_alike, mean_stage_costs, other_split_costs
 from planner.cost.step import LayoutCosts, layout_costs, step_time
-from planner.cost.traffic import (
-    SPECS,
-    Channel,
-    GroupCollective,
-    Splits,
-    channel_costs,
-    group_collectives,
-    occurrences,
-    priced,
-)
+from planner.cost.traffic import GroupCollective, Splits, channel_costs, group_collectives, priced
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
 from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from planner.cost.channels import SPECS, occurrences
 from planner.cost.collectives import dispatch_busy
 from planner.cost.experts import imbalance
 from planner.cost.model_states import Parameters
 from planner.cost.recompute import recomputed_shares
 from planner.cost.step import layout_costs
-from planner.cost.traffic import SPECS, channel_costs, channels, occurrences
+from planner.cost.traffic import channel_costs, layout_traffic
 from planner.layouts.layout import Layout
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.oracles import innermost_splits, moved, ring
@@ -100,7 +101,7 @@ def test_every_exchange_starts_once_and_counts_go_before() -> None:
     for kind, calls in (("alltoall", 6), ("flex", 4), ("allgather", 4)):
         layout = Layout(dp_shard=2, ep=2, num_microbatches=5, dispatcher=kind)
         recomputed = recomputed_shares(ctx, layout)
-        traffic = channels(ctx, layout, Parameters(1e6, 1e6), recomputed)
+        traffic = layout_traffic(ctx, layout, Parameters(1e6, 1e6), recomputed)
         costs = channel_costs(ctx, traffic, innermost_splits(layout))
         times = occurrences(ctx, layout)
         latency = sum(

@@ -7,21 +7,14 @@ from dataclasses import fields, replace
 import pytest
 
 from planner.cost import collectives
+from planner.cost.channels import SPECS, Channel, occurrences
 from planner.cost.collective_costs import UnitCost, unit_cost
 from planner.cost.collectives import Collective, CollectiveKind
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.model_states import Parameters
 from planner.cost.recompute import recomputed_shares
 from planner.cost.step import StepTime, layout_costs
-from planner.cost.traffic import (
-    SPECS,
-    Channel,
-    Traffic,
-    Transfers,
-    channel_costs,
-    channels,
-    occurrences,
-)
+from planner.cost.traffic import Traffic, Transfers, channel_costs, layout_traffic
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import SCHEDULES, Layout
 from tests.oracles import innermost_splits, moved, ring
@@ -35,7 +28,9 @@ LAYERS = 8
 
 def traffic_of(ctx: CostContext, layout: Layout, num_parameters: float) -> Traffic:
     """The traffic of a layout whose stages have so many parameters."""
-    return channels(ctx, layout, Parameters(num_parameters, 0.0), recomputed_shares(ctx, layout))
+    return layout_traffic(
+        ctx, layout, Parameters(num_parameters, 0.0), recomputed_shares(ctx, layout)
+    )
 
 
 def unit(kind: CollectiveKind, split: list[float], tiers: TierArrays) -> UnitCost:

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import memory
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.model_states import Parameters, stage_parameters
 from planner.cost.offload import offloads_any
 from planner.cost.stages import RankStage, RankStages, count_by_kind
 from planner.cost.step import LayoutCosts, costs_of_stages, layout_costs, step_time
-from planner.cost.traffic import Channel
 from planner.layouts.layout import SCHEDULES, LayoutLike, LayoutTable
 from planner.layouts.numeric import Numeric
 from planner.layouts.stage_split import by_stage

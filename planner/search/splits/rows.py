@@ -17,6 +17,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
@@ -27,7 +28,7 @@ from planner.cost.stage_split_bounds import (
     mean_stage_costs,
 )
 from planner.cost.step import LayoutCosts, evaluate
-from planner.cost.traffic import Channel, Splits, channel_costs
+from planner.cost.traffic import Splits, channel_costs
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.placement import MAX_BLOCK_ROWS, SideConstraints
