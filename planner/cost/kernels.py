@@ -1,4 +1,21 @@
-"""Seconds of matrix-multiply (GEMM) and attention kernels, from plain numbers alone."""
+"""Seconds of one matrix-multiply (GEMM) or attention kernel, from plain numbers.
+
+**Why the GEMM has this form.** `wave` in `gemm_seconds` holds two losses: tiles that stick out of
+the product, and multiprocessors idle in the last wave. A library bound to one tile would lose all
+of tiles/slots; one that chooses among tiles and splits k loses less. The square root fits best:
+mean held-out error over seven accelerator types, BF16 / FP8 / NVFP4, 5.9 / 6.8 / 6.6 %, against
+6.2 / 7.2 / 6.6 % with all of tiles/slots and 6.1 / 7.4 / 7.5 % with none of it. The fitted tile is
+therefore a granularity, not the tile of one kernel.
+
+Compute and HBM traffic hide each other only in part where both take long. With their plain maximum,
+and coefficients fitted to it, the held-out error is 6.5 % instead of 6.4 % (mean of MAPE over
+accelerator types and precisions); that of experts of 128 to 512 rows is 11 / 16 / 17 / 15 % instead
+of 5 / 8 / 13 / 10 % (median, BF16 on H100 / H200 / B200 / GB200, the same coefficients).
+
+Nothing is fitted to experts: whole layers of them, forward, even routing, are predicted with a
+median error of 5 to 11 % (BF16, FP8, H100 to GB300), against 24 to 121 % with a launch for each
+expert (docs/kernels.md).
+"""
 
 from __future__ import annotations
 
@@ -58,9 +75,9 @@ class GemmDevice:
     """What an accelerator offers a matmul; the peak is the dense one of the inputs' type."""
 
     coefficients: GemmParameters
-    peak_flops: float
+    peak_flops: Numeric
     num_multiprocessors: float
-    hbm_bytes_per_second: float
+    hbm_bytes_per_second: Numeric
     hbm_efficiency: float  # share of the bandwidth that streaming kernels reach
 
 
@@ -89,19 +106,6 @@ def gemm_seconds(sizes: GemmSizes, device: GemmDevice, element_bytes: ElementByt
         hbm     = num_groups · (input_bytes·(m·k + k·n) + output_bytes·m·n)
                   / (bandwidth · hbm_efficiency)
 
-    `wave` holds two losses: tiles that stick out of the product, and multiprocessors idle in the
-    last wave. A library bound to one tile would lose all of tiles/slots; one that chooses among
-    tiles and splits k loses less. The square root fits best: mean held-out error over seven
-    accelerator types, BF16 / FP8 / NVFP4, 5.9 / 6.8 / 6.6 %, against 6.2 / 7.2 / 6.6 % with all of
-    tiles/slots and 6.1 / 7.4 / 7.5 % with none of it. The fitted tile is therefore a granularity,
-    not the tile of one kernel.
-
-    Compute and HBM traffic hide each other only in part where both take long. With their plain
-    maximum, and coefficients fitted to it, the held-out error is 6.5 % instead of 6.4 % (mean of
-    MAPE over accelerator types and precisions); that of experts of 128 to 512 rows is
-    11 / 16 / 17 / 15 % instead of 5 / 8 / 13 / 10 % (median, BF16 on H100 / H200 / B200 / GB200,
-    the same coefficients).
-
     Many groups of few rows are slow because they stick out of their tiles and because each reads
     weights of its own, not because of their launches. Seconds never fall with num_groups, m, n or
     k, nor rise with the peak or the bandwidth.
@@ -110,9 +114,7 @@ def gemm_seconds(sizes: GemmSizes, device: GemmDevice, element_bytes: ElementByt
     quantisation); k ramp, square root and all coefficients fitted to the measured GEMM latencies
     of aiconfigurator-core 0.12.0 (Apache-2.0), forward kernels with m, n, k >= 512. Groups: one
     persistent launch over all experts as in CUTLASS's grouped GEMM (NVIDIA CUTLASS, example 24)
-    and MegaBlocks (arXiv 2211.15841). Nothing is fitted to experts: whole layers of them, forward,
-    even routing, are predicted with a median error of 5 to 11 % (BF16, FP8, H100 to GB300), against
-    24 to 121 % with a launch for each expert (docs/kernels.md).
+    and MegaBlocks (arXiv 2211.15841).
     """
     groups, rows, columns, depth = (
         np.asarray(size, dtype=np.float64) for size in (sizes.num_groups, sizes.m, sizes.n, sizes.k)
@@ -120,6 +122,7 @@ def gemm_seconds(sizes: GemmSizes, device: GemmDevice, element_bytes: ElementByt
     coefficients = device.coefficients
     multiprocessors = np.asarray(device.num_multiprocessors, dtype=np.float64)
 
+    # -(-a // b) is ceil(a / b), of numbers and of arrays
     tile_area = coefficients.tile_m * coefficients.tile_n
     tiles = groups * -(-rows // coefficients.tile_m) * -(-columns // coefficients.tile_n)
     slots = multiprocessors * -(-tiles // multiprocessors)

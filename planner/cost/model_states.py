@@ -54,6 +54,7 @@ def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
     m = ctx.model
     parameters: Numeric = m.num_parameters_of(blocks)
     unsharded = latent_matmuls(m) if "experts" in blocks else ()
+    # counted once in the model's parameters, held tp times
     on_every_rank = 0
     if "experts" in blocks and m.moe is not None:
         on_every_rank = m.hidden_size * m.moe.num_experts
@@ -67,11 +68,11 @@ def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
 
 
 def stage_parameters(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Parameters:
-    """Parameters of ranks that hold these stages, shape (S, …)."""
-    return reduce(Parameters.__add__, [_held(ctx, layout, stage) for stage in stages])
+    """Parameters of ranks that hold given stages, shape (S, …)."""
+    return reduce(Parameters.__add__, [_parameters_on(ctx, layout, stage) for stage in stages])
 
 
-def _held(ctx: CostContext, layout: LayoutLike, stage: RankStage) -> Parameters:
+def _parameters_on(ctx: CostContext, layout: LayoutLike, stage: RankStage) -> Parameters:
     """Parameters of one stage that a rank holds.
 
     The first stage holds the embedding, the last the LM head: a copy of the embedding where they
@@ -110,7 +111,7 @@ class StateShards:
 
 
 def state_shards(ctx: CostContext, layout: LayoutLike) -> StateShards:
-    """cp·dp_shard ranks, and edp; of dualpipe those of both its directions."""
+    """cp·dp_shard ranks, and edp; under dualpipe twice as many, for two ranks hold each stage."""
     shards = 1.0 * layout.cp * layout.dp_shard
     if "dualpipe" in ctx.software.schedules:
         shards = shards * DIRECTIONS[layout.schedule_index]
@@ -156,7 +157,7 @@ class StateBytes:
 def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> StateBytes:
     """Bytes of the model states, wherever they live."""
     shards = state_shards(ctx, layout)
-    # what ZeRO-3 gathers at a time
+    # what ZeRO-3 gathers at a time: a layer, of the kind with the most parameters
     unit: Numeric = 0.0
     for kind in ctx.layer_kinds:
         unit = np.maximum(unit, layer_parameters(ctx, layout.tp, kind.blocks) / layout.tp)

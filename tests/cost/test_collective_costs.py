@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost import collectives
-from planner.cost.collective_costs import UnitCost, unit_cost
-from planner.cost.collectives import Collective, CollectiveKind
+from planner.cost.collective_costs import FORMULAS, UnitCost, unit_cost
+from planner.cost.collectives import Collective, CollectiveKind, Half, Subgroup
 from planner.cost.context import TierArrays
 from tests.scenarios import context, fabric, topology
 
@@ -24,6 +24,33 @@ KINDS = (
 
 def unit(kind: CollectiveKind, split: Sequence[Any], tiers: TierArrays) -> UnitCost:
     return unit_cost(Collective(kind), split, tiers)
+
+
+# ---------------------------------------------------------------- kinds and subgroups
+
+
+def test_every_kind_has_a_formula() -> None:
+    assert set(FORMULAS) == set(CollectiveKind)
+
+
+def test_halves_of_a_group_cost_what_groups_of_their_splits_do() -> None:
+    """Of 8 in each of 4 nodes, groups of 16 take two nodes each; across them lie two."""
+    tiers = context(topology=topology([fabric(hop_seconds=1.0), fabric(hop_seconds=3.0)])).tiers
+    for half, split in ((Half.INNER, [8.0, 2.0]), (Half.OUTER, [1.0, 2.0])):
+        assert collectives.subgroup_split([8.0, 4.0], Subgroup(half, 16)) == split
+        for kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.RING_SENDS):
+            part = unit_cost(Collective(kind, subgroup=Subgroup(half, 16)), [8.0, 4.0], tiers)
+            assert part == unit(kind, split, tiers)
+
+
+def test_a_dispatch_depends_on_the_experts_of_a_token() -> None:
+    tiers = context().tiers
+    few, many = (
+        unit_cost(Collective(CollectiveKind.DISPATCH, num_experts_per_token=k), [8.0, 4.0], tiers)
+        for k in (1, 8)
+    )
+    for some, more in zip(few.busy_seconds, many.busy_seconds, strict=True):
+        assert some < more < 8 * some
 
 
 # ---------------------------------------------------------------- rendezvous

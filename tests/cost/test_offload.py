@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
 from planner.cost.memory import PINNED_SHARE, VERDICTS, host_bytes, verdict_index, worst_stage
+from planner.cost.offload import offloads_activations, offloads_nothing, offloads_optimizer
 from planner.cost.step import StepTime, evaluate, layout_costs
 from planner.layouts.layout import OFFLOADS, Layout, LayoutTable
 from planner.problem.pattern import DENSE
@@ -208,3 +209,11 @@ def test_experts_states_are_pinned_by_their_own_shards() -> None:
         float(host_bytes(ctx, Layout(dp_shard=8, ep=ep, offload="optimizer"))) for ep in (1, 8)
     )
     assert dense == pytest.approx(wide)  # each rank has 1/8 of all either way
+
+
+def test_what_each_choice_offloads() -> None:
+    for choice in OFFLOADS:
+        layout = Layout(offload=choice)
+        assert bool(offloads_optimizer(layout)) == ("optimizer" in choice)
+        assert bool(offloads_activations(layout)) == ("activations" in choice)
+        assert bool(offloads_nothing(layout)) == (choice == "none")

@@ -17,7 +17,10 @@ from planner.cost.pipeline import (
     idle_seconds,
     microbatches_in_flight,
     overlapped_share,
+    runs_both_passes,
+    runs_in_rounds,
     synchronisation_window,
+    waits_for_weights,
 )
 from planner.cost.stages import StageLayers, rank_stages
 from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
@@ -447,3 +450,18 @@ def test_weights_are_last(schedule: str) -> None:
     for case in cases(schedule, 40):
         for order in pipeline_of(case.layout).orders():
             assert order[-1][-1].kind == "weight"
+
+
+# ---------------------------------------------------------------- what is true of a schedule
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_is_true_of_a_schedule_is_seen_in_its_orders(schedule: str) -> None:
+    """Passes at the same time, gradients of weights apart, and chunks passed in rounds."""
+    case = next(c for c in cases(schedule, 40) if c.layout.num_microbatches >= c.layout.pp > 2)
+    slots = [slot for order in pipeline_of(case.layout).orders() for slot in order]
+    assert runs_both_passes(case.layout) == any(len(slot) == 2 for slot in slots)
+    apart = any(operation.kind == "weight" for slot in slots for operation in slot)
+    assert waits_for_weights(case.layout) == apart
+    rounds = schedule in ("interleaved", "interleaved-zb")
+    assert runs_in_rounds(case.layout) == rounds
