@@ -58,7 +58,7 @@ def activation_bytes(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> By
     if "attention" in blocks:
         held |= _attention(ctx, layout, cut_tokens)
     if ctx.model.mamba is not None and "mamba" in blocks:
-        held |= _scan(ctx, layout, ctx.model.mamba, tokens, held)
+        held = _with_scan(ctx, layout, ctx.model.mamba, tokens, held)
     held |= _feed_forward(ctx, blocks, cut_tokens)
     if "attention" in blocks and ctx.attention_backend in SCORE_WRITING_BACKENDS:
         held |= _scores(ctx, layout)
@@ -122,20 +122,20 @@ def _attention(ctx: CostContext, layout: LayoutLike, cut_tokens: Numeric) -> Byt
     }
 
 
-def _scan(
+def _with_scan(
     ctx: CostContext, layout: LayoutLike, mamba: Mamba, tokens: Numeric, held: Bytes
 ) -> Bytes:
-    """A state-space block's projected inputs, and what is kept whatever is recomputed.
+    """What a layer holds, and a state-space block's projected inputs and what its scan keeps.
 
-    Its norm's output is among the latter, for recompute by module does not reach it: it is taken
-    out of `held`.
+    The norm's output counts as kept whatever is recomputed: recompute by module does not reach it.
     """
     e = ctx.element_bytes
     widths = scan_widths(mamba, layout.tp, layout.cp)
     kept = scan_activations(widths, e).kept + ctx.matmul_bytes * widths.inner
-    kept = kept + held.pop(Activation.NORM_OUTPUT) / tokens
+    kept = kept + held[Activation.NORM_OUTPUT] / tokens
     projected = 2 * widths.inner + 2 * widths.inputs + widths.heads
-    return {
+    others = {key: value for key, value in held.items() if key is not Activation.NORM_OUTPUT}
+    return others | {
         Activation.ALWAYS: held[Activation.ALWAYS] + tokens * kept,
         Activation.PROJECTED: tokens * e * projected,
     }

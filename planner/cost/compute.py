@@ -2,7 +2,7 @@
 
 All of one micro-batch on one rank. Everything here depends on few keys of a layout (`RankShare`),
 so tables compute it on the unique keys and gather (`on_unique`). All functions take integers or
-integer arrays of one shape. Norms and other HBM-bound kernels are in
+integer arrays of one shape. Norms and other memory-bound kernels are in
 `planner.cost.elementwise`, routed experts in `planner.cost.experts`.
 """
 
@@ -51,7 +51,10 @@ class RankShare:
 
 
 def ring_members(layout: LayoutLike) -> Integer:
-    """Ranks that keys and values are sent round: 1 where they are gathered, or heads travel."""
+    """Ranks in the ring that keys and values are sent round, shape of the layout.
+
+    1 where they are gathered, or where heads travel instead.
+    """
     kind = np.asarray(layout.cp_kind_index)
     outer = np.where(kind == CP_KINDS.index("hierarchical"), layout.cp // layout.cp_a2a, 1)
     return np.where(kind == CP_KINDS.index("ring"), layout.cp, outer)

@@ -1,4 +1,4 @@
-"""Seconds of HBM-bound kernels: norms, residuals, rotation, activations, casts to low precision."""
+"""Seconds of memory-bound kernels: norms, residuals, rotation, activations, low-precision casts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stream(ctx: CostContext, num_bytes: Numeric, num_kernels: Numeric = 1.0) -> 
 def streamed(
     ctx: CostContext, num_bytes: ForwardBackward, num_kernels: ForwardBackward
 ) -> ForwardBackward:
-    """The same of both passes."""
+    """The same of the kernels of both passes."""
     return ForwardBackward(
         stream(ctx, num_bytes.forward, num_kernels.forward),
         stream(ctx, num_bytes.backward, num_kernels.backward),

@@ -30,13 +30,13 @@ def runs_both_passes(layout: LayoutLike) -> Mask:
 
 
 def waits_for_weights(layout: LayoutLike) -> Mask:
-    """Whether the gradients of the last micro-batch's weights come after all else."""
+    """Whether the gradients of weights run apart, those of the last micro-batch after all else."""
     waits: Mask = _SPLITS_BACKWARD[layout.schedule_index]
     return waits
 
 
 def runs_in_rounds(layout: LayoutLike) -> Boolean:
-    """Whether ranks pass their chunks in turn, with micro-batches enough for a round."""
+    """Whether ranks pass their chunks in turn, with enough micro-batches (pp) for a round."""
     in_turn: Mask = _PASSES_CHUNKS_IN_TURN[layout.schedule_index]
     rounds = layout.num_microbatches >= np.asarray(layout.pp)
     in_rounds: Boolean = rounds & in_turn & (layout.vp > 1)
