@@ -195,9 +195,9 @@ MUTATIONS = (
         "np.fmax.at(least, shapes, problem.score_rows(shapes, rows))", SPLITS,
     ),
     Mutation(
-        "the mean stage keeps a layer more", "cost/balanced.py",
-        "layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted",
-        "layers = ctx.kinds[most].share * num_layers(ctx.model) - pp * counted + pp", STAGES,
+        "the mean stage keeps a layer more", "cost/stage_split_bounds.py",
+        "layers = kinds[most].share * num_layers(ctx.model) - pp * counted",
+        "layers = kinds[most].share * num_layers(ctx.model) - pp * counted + pp", STAGES,
     ),
     Mutation(
         "a count that some splits alone have is left out", "search/space/recompute.py",

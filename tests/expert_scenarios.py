@@ -48,6 +48,20 @@ def sparse_context(moe: MoE | None = None, toy: Model | None = None, **parts: An
     return context(**(usual | parts))
 
 
+@cache
+def staged_context(
+    num_layers: int, reserved: tuple[int, int] = (0, 0), leading: int = 0, only_1f1b: bool = False
+) -> CostContext:
+    """The ideal job of so many layers, of which the first are dense and the others have experts
+    where `leading` is given; what the ends hold besides counts as `reserved` layers."""
+    leading = min(leading, num_layers - 1)
+    toy = model(num_layers=num_layers)
+    if leading:
+        toy = toy.replace(moe=experts(num_dense_layers=leading))
+    schedules = ("1f1b", "interleaved") if only_1f1b else SCHEDULES
+    return context(model=toy, software=software(schedules=schedules, layers_at_ends=reserved))
+
+
 def shipped_scenario(
     name: str, topology: str, num_accelerators: int, software_name: str = "megatron-core",
     **changes: Any,

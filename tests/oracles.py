@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from planner.cost.channels import SPECS, occurrences
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
-from planner.cost.step import StepTime, evaluate, shape_costs, step_time
-from planner.cost.traffic import channel_costs, occurrences
+from planner.cost.step import StepTime, evaluate, layout_costs, step_time
+from planner.cost.traffic import channel_costs
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
 from tests.scenarios import LOSSY
@@ -85,13 +86,13 @@ def innermost_splits(layout: Layout, num_tiers: int = 2) -> dict[str, list[float
 
 def moved(ctx: CostContext, layout: Layout, group: str) -> float:
     """Bytes a rank's links carry for a group in a step, all members in one domain."""
-    traffic = shape_costs(ctx, layout).traffic
+    traffic = layout_costs(ctx, layout).traffic
     costs = channel_costs(ctx, traffic, innermost_splits(layout))
     times = occurrences(ctx, layout)
     return sum(
         float(times[name] * costs[name].busy_seconds[0])
-        for name, channel in traffic.items()
-        if channel.group == group
+        for name in traffic
+        if SPECS[name].group == group
     )
 
 
@@ -110,7 +111,7 @@ def plain_step(ctx: CostContext, layout: Layout, placement: Placement) -> float:
 
 def plain_steps(ctx: CostContext, layout: Layout, placements: Sequence[Placement]) -> list[float]:
     """The scalar step of each placement; what hangs on the layout alone is costed once."""
-    shape = shape_costs(ctx, layout)
+    shape = layout_costs(ctx, layout)
     every = (channel_costs(ctx, shape.traffic, plain_splits(row)) for row in placements)
     return [float(step_time(ctx, layout, shape, costs).total) for costs in every]
 
@@ -129,7 +130,7 @@ def step_of_costs(
 
     Many vectors are one table, of the same layout in every row.
     """
-    costs = channel_costs(ctx, shape_costs(ctx, layout).traffic, splits)
+    costs = channel_costs(ctx, layout_costs(ctx, layout).traffic, splits)
     names, width = list(costs), 2 + len(ctx.topology.widths)
     flat = [
         float(part)
@@ -145,7 +146,7 @@ def step_of_costs(
             name: GroupCost(rows[0], tuple(rows[2:]), rows[1])
             for name, rows in zip(names, np.moveaxis(parts, 0, -1), strict=True)
         }
-        total = step_time(ctx, table, shape_costs(ctx, table), given).total
+        total = step_time(ctx, table, layout_costs(ctx, table), given).total
         return np.reshape(total, np.shape(vectors)[:-1])
 
     return step, flat

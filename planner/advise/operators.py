@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from planner.advise.roofs import Move, Operator
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
+from planner.layouts.numeric import Numeric
 from planner.planning.plan import Plan
 from planner.problem.blocks import Mamba
 from planner.problem.hardware import Accelerator
@@ -73,7 +74,7 @@ def operators(part: Accelerator, precision: Precision, sizes: Sizes) -> Iterator
     n, d = sizes.sequence_length, sizes.head_dim
 
     def placed(
-        name: str, detail: str, intensity: float, peak: float, unit: str = "tensor"
+        name: str, detail: str, intensity: Numeric, peak: float, unit: str = "tensor"
     ) -> Operator:
         ridge = float(roof.ridge(peak, part.hbm_bytes_per_second))
         return Operator(
@@ -153,7 +154,7 @@ def moves(part: Accelerator, precision: Precision, sizes: Sizes) -> Iterator[Mov
     sixteen, vector = _sixteen(part), float(part.vector_flops)
     peak = float(part.peak_flops[precision])
 
-    def move(name: str, before: float, after: float, first: float, second: float) -> Move:
+    def move(name: str, before: Numeric, after: Numeric, first: float, second: float) -> Move:
         return Move(
             name,
             float(before),

@@ -10,9 +10,9 @@ import numpy as np
 from planner.advise.operators import REFERENCE, Sizes, moves, operators, sizes_of
 from planner.advise.roofs import GroupPoint, Level, Messages, PartRidges, Roofline, Wall
 from planner.cost import roofline as roof
-from planner.cost.collectives import duration
+from planner.cost.collective_costs import unit_cost
+from planner.cost.collectives import Collective, CollectiveKind, duration
 from planner.cost.context import TierArrays
-from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
 from planner.inputs.files import names, read, resolve
 from planner.inputs.values import load
@@ -23,11 +23,11 @@ from planner.problem.precision import Precision
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.topology import Topology
 
-PRICED_AS = {
-    "send_receive": "pair",
-    "all_gather": "gather",
-    "all_reduce": "all_reduce",
-    "all_to_all": "all_to_all",
+PRICED_AS: Mapping[str, CollectiveKind] = {
+    "send_receive": CollectiveKind.POINT_TO_POINT,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_to_all": CollectiveKind.ALL_TO_ALL,
 }
 
 MESSAGE_BYTES = tuple(float(2.0 ** (k / 2)) for k in range(2 * 10, 2 * 35 + 1))
@@ -163,7 +163,7 @@ def _levels(topology: Topology, fill: Mapping[str, int]) -> Iterator[Level]:
         yield Level(
             name=tier.name,
             bytes_per_second=tier.bytes_per_second,
-            reached_bytes_per_second=float(tiers.gather[t]),
+            reached_bytes_per_second=float(tiers.all_gather[t]),
             ridges=_ridges(part, tier.bytes_per_second),
             messages={
                 collective: _messages(collective, members, t, tiers, ramp)
@@ -177,7 +177,7 @@ def _messages(
     collective: str, members: int, tier: int, tiers: TierArrays, ramp: tuple[float, ...]
 ) -> Messages:
     split = [float(members) if t == tier else 1.0 for t in range(len(ramp))]
-    unit = price(PRICED_AS[collective], split, tiers)
+    unit = unit_cost(Collective(PRICED_AS[collective]), split, tiers)
     sizes = np.array(MESSAGE_BYTES)
     cost = unit.cost(1.0, sizes)
     knee = roof.latency_knee(unit.latency_seconds, np.max(np.stack(unit.busy_seconds)))
@@ -187,7 +187,7 @@ def _messages(
         latency_seconds=float(unit.latency_seconds),
         knee_bytes=float(knee),
         num_bytes=MESSAGE_BYTES,
-        seconds=tuple(float(s) for s in duration(cost, ramp)),
+        seconds=tuple(float(s) for s in np.asarray(duration(cost, ramp))),
     )
 
 

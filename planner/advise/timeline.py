@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.advise.baseline import Baseline
-from planner.cost.chunks import chunk_passes, pipeline_of, short_of
+from planner.cost.chunks import chunk_passes, pipeline_of, shortened
 from planner.layouts.timeline import Timeline, play
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
@@ -22,4 +22,4 @@ def timeline(scenario: Scenario, plan: Plan) -> Timeline:
     base = Baseline.of(scenario, plan)
     passes = chunk_passes(base.ctx, base.layout, base.splits)
     whole = pipeline_of(base.layout, base.layout.num_microbatches)
-    return play(short_of(whole, ROUNDS), passes)
+    return play(shortened(whole, ROUNDS), passes)

@@ -1,4 +1,8 @@
-"""Bytes that layers keep for their backward pass, and what passing one back needs beside them."""
+"""Bytes that layers keep for their backward pass, and what passing one back needs besides.
+
+Of one layer and micro-batch on one rank. Everything a layer has is told apart by what it is
+(`Activation`), and a layout's recompute keeps a share of each (`planner.cost.recompute`).
+"""
 
 from __future__ import annotations
 
@@ -8,38 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
-from planner.cost.experts import imbalance, own_tokens
+from planner.cost.experts import experts_per_rank, imbalance, own_tokens
 from planner.cost.layers import key_value_sizes, shared_ffn
-from planner.cost.statespace import scan_kept, scan_widths
-from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
-from planner.problem.blocks import Blocks, MoE
+from planner.cost.recompute import Activation, kept_share, recomputes_layers
+from planner.cost.statespace import scan_activations, scan_widths
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Numeric
+from planner.problem.blocks import Blocks, Mamba, MoE
 
-KEPT_SHARES: Mapping[str, np.ndarray] = {
-    # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
-    "input": np.array([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
-    "entry": np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
-    "always": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "norms": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0]),
-    "projected": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "up_projected": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 0.0, 1.0, 1.0, 1.0]),
-    "output": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "mlp": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "activation": np.array([1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0]),
-    "scores": np.array([1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "shared": np.array([1.0, 1.0, 0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 1.0]),
-    "experts": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 1.0, 1.0, 0.0]),
-    "expert_activation": np.array([1.0, 1.0, 1.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]),
-}
-"""Share of each part of a layer that is kept, by RECOMPUTE (columns); `operators` keeps every
-second matmul's output and attention's, and the input of both blocks (entry: of the only one)."""
-
-WHOLE_LAYERS = np.isin(RECOMPUTE, ("alternate", "full"))
-"""Whether whole layers are run again, by RECOMPUTE."""
+Bytes = dict[Activation, Numeric]
+"""Bytes of one layer and micro-batch, by what they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """Bytes of one layer and micro-batch: all it has, its scores, what recomputing keeps of it."""
+    """Bytes of one layer and micro-batch: all it has, its scores, what recompute keeps of it."""
 
     everything: Numeric
     scores: Numeric
@@ -47,85 +34,147 @@ class LayerActivations:
 
 
 def layer_activations(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> LayerActivations:
-    """What a layer holds on its forward pass, and keeps under the layout's recompute."""
-    parts = layer_parts(ctx, layout, blocks)
-    kinds = layout.recompute_index
+    """Bytes that a layer holds on its forward pass, and keeps under the layout's recompute."""
+    held = activation_bytes(ctx, layout, blocks)
     return LayerActivations(
-        everything=sum(parts.values()),
-        scores=parts.get("scores", 0.0),
-        kept=sum(KEPT_SHARES[name][kinds] * held for name, held in parts.items()),
+        everything=sum(held.values()),
+        scores=held.get(Activation.SCORES, 0.0),
+        kept=sum(kept_share(layout, activation) * held[activation] for activation in held),
     )
 
 
-def activation_bytes(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> Numeric:
-    """Bytes one layer keeps per micro-batch for its backward pass, under the layout's recompute."""
-    return layer_activations(ctx, layout, blocks).kept
-
-
-def layer_parts(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> dict[str, Numeric]:
-    """Bytes kept per layer and micro-batch, by what they are; without recomputation all of them.
+def activation_bytes(ctx: CostContext, layout: LayoutLike, blocks: Blocks) -> Bytes:
+    """Bytes that a layer keeps per micro-batch without recompute, by what they are.
 
     Korthikanti et al. 2022, table 2, for any head and feed-forward size; flash attention keeps
-    the output and a row statistic in place of the scores. norms: what they give the matmuls;
-    projected (latent attention: up_projected): queries, keys and values; mlp, activation: outputs
-    of the MLP's first matmul and of its activation; shared: both, of shared experts; experts: the
-    inputs and outputs of routed experts' first matmul. A layer of one block has no residual inside.
+    the output and a row statistic in place of the scores. A layer of one block has no residual
+    inside.
     """
-    m, e, number = ctx.model, ctx.element_bytes, len(blocks)
-    h, attends, experts = m.hidden_size, "attention" in blocks, "experts" in blocks
-    heads, f = m.num_attention_heads * attends, shared_ffn(m, blocks)
-    up = 2 * f if m.gated_mlp else f
-    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    cut, mine = np.where(layout.sp, layout.tp, 1), tokens / layout.tp
-    b = ctx.matmul_bytes  # low-precision matmuls keep their inputs as cast
+    tokens = shard_tokens(ctx, layout)
+    cut_tokens = tokens / layout.tp
+    held = _residual_stream(ctx, layout, blocks, tokens)
+    held[Activation.ALWAYS] += cut_tokens * _always_cut(ctx, blocks)
+    if "attention" in blocks:
+        held |= _attention(ctx, layout, cut_tokens)
+    if ctx.model.mamba is not None and "mamba" in blocks:
+        held = _with_scan(ctx, layout, ctx.model.mamba, tokens, held)
+    held |= _feed_forward(ctx, blocks, cut_tokens)
+    if "attention" in blocks and ctx.attention_backend in SCORE_WRITING_BACKENDS:
+        held |= _scores(ctx, layout)
+    if "experts" in blocks and ctx.model.moe is not None:
+        held |= _experts(ctx, layout, ctx.model.moe)
+    return held
+
+
+def shard_tokens(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Tokens of a micro-batch on one cp rank, mbs · s / cp."""
+    return layout.mbs * ctx.training.sequence_length / layout.cp
+
+
+EAGER_NORM_BYTES = 6.0
+"""Kept per element by a norm that runs operator by operator, besides its input and output: the
+FP32 copy whose square is summed, and the normalised value that the weight multiplies."""
+
+
+def _residual_stream(
+    ctx: CostContext, layout: LayoutLike, blocks: Blocks, tokens: Numeric
+) -> Bytes:
+    """The layer's input, what norms give the matmuls, and what is kept whatever is recomputed."""
+    m, e, num_blocks = ctx.model, ctx.element_bytes, len(blocks)
+    h, sequence_cut = m.hidden_size, np.where(layout.sp, layout.tp, 1)
     norms = m.num_norms(blocks)
-    before = min(norms, number)  # the others are after blocks, and keep what those gave
-    # the blocks' inputs, whole where autograd keeps what was gathered
-    into = before * b * h / (1 if ctx.software.keeps_gathered_inputs else cut)
+    before_blocks = min(norms, num_blocks)  # the others are after blocks, and keep what those gave
+    # as wide as gathered where autograd keeps what was gathered; low-precision matmuls keep their
+    # inputs as cast
+    input_cut = 1 if ctx.software.keeps_gathered_inputs else sequence_cut
+    norm_output = before_blocks * ctx.matmul_bytes * h / input_cut
     residual = (norms - 1) * e * h + norms * h * EAGER_NORM_BYTES * ctx.software.eager_norm
-    mask = 1.0 * number * h if m.dropout else 0.0
+    mask = 1.0 * num_blocks * h if m.dropout else 0.0
     latents = 0.0
-    if m.mla is not None and attends:
+    if m.mla is not None and "attention" in blocks:
         width = (m.mla.q_lora_rank or 0) + m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
-        latents = (e + b) * width
-    # the gate's activation; rotation is linear and keeps nothing
-    gate = e * f * m.gated_mlp * ctx.software.eager_elementwise
-    parts = {
-        "input" if number > 1 else "entry": tokens * e * h / cut,
-        "always": tokens * (residual + mask + latents) / cut + mine * (4.0 * heads + gate),
-        "norms": tokens * into,
+        latents = (e + ctx.matmul_bytes) * width
+    layer_input = Activation.LAYER_INPUT if num_blocks > 1 else Activation.BLOCK_INPUT
+    return {
+        layer_input: tokens * e * h / sequence_cut,
+        Activation.ALWAYS: tokens * (residual + mask + latents) / sequence_cut,
+        Activation.NORM_OUTPUT: tokens * norm_output,
     }
-    if attends:
-        parts |= {
-            "projected" if m.mla is None else "up_projected": (
-                mine * e * (ctx.query_size + sum(key_value_sizes(m, layout.tp)))
-            ),
-            "output": mine * e * ctx.output_size,
-        }
-    if m.mamba is not None and "mamba" in blocks:
-        w = scan_widths(m.mamba, layout.tp, layout.cp)
-        # what the norms give the projections is kept whatever is run again by module
-        kept = scan_kept(w, e)[0] + b * w.inner + parts.pop("norms") / tokens
-        parts["projected"] = tokens * e * (2 * w.inner + 2 * w.inputs + w.heads)
-        parts["always"] = parts["always"] + tokens * kept
-    if experts:
-        parts["shared"] = mine * (e * up + b * f)
-    elif f:
-        parts |= {"mlp": mine * e * up, "activation": mine * b * f}
-    if attends and ctx.attention_backend in SCORE_WRITING_BACKENDS:
-        # the softmax's output (naive: also in FP32), the dropout's mask and output
-        naive = 4.0 if ctx.attention_backend == "naive" else 0.0
-        per_score = e + (1 + e if m.dropout else 0) + naive
-        parts["scores"] = per_score * score_elements(ctx, layout)
-    if experts and m.moe is not None:
-        width = m.moe.expert_ffn_hidden_size / layout.etp
-        rows = expert_rows(ctx, layout, m.moe)
-        inputs = b * m.expert_hidden_size
-        parts["experts"] = rows * (inputs + e * (2 if m.gated_mlp else 1) * width)
-        if m.moe.latent_size:  # and what comes back to be projected up
-            parts["experts"] = parts["experts"] + own_tokens(ctx, layout) * inputs
-        parts["expert_activation"] = rows * b * width
-    return parts
+
+
+def _always_cut(ctx: CostContext, blocks: Blocks) -> float:
+    """Bytes per token, cut over tp, that are kept whatever is recomputed: attention's row
+    statistics, and where it runs operator by operator the gate's activation."""
+    m = ctx.model
+    # rotation, the other elementwise operator, is linear and keeps nothing
+    gate = ctx.element_bytes * shared_ffn(m, blocks) * m.gated_mlp * ctx.software.eager_elementwise
+    return 4.0 * (m.num_attention_heads * ("attention" in blocks)) + gate
+
+
+def _attention(ctx: CostContext, layout: LayoutLike, cut_tokens: Numeric) -> Bytes:
+    """Queries, keys and values, and the output of the core."""
+    m, e = ctx.model, ctx.element_bytes
+    projected = Activation.PROJECTED if m.mla is None else Activation.UP_PROJECTED
+    return {
+        projected: cut_tokens * e * (ctx.query_size + key_value_sizes(m, layout.tp).total),
+        Activation.ATTENTION_OUTPUT: cut_tokens * e * ctx.output_size,
+    }
+
+
+def _with_scan(
+    ctx: CostContext, layout: LayoutLike, mamba: Mamba, tokens: Numeric, held: Bytes
+) -> Bytes:
+    """What a layer holds, and a state-space block's projected inputs and what its scan keeps.
+
+    The norm's output counts as kept whatever is recomputed: recompute by module does not reach it.
+    """
+    e = ctx.element_bytes
+    widths = scan_widths(mamba, layout.tp, layout.cp)
+    kept = scan_activations(widths, e).kept + ctx.matmul_bytes * widths.inner
+    kept = kept + held[Activation.NORM_OUTPUT] / tokens
+    projected = 2 * widths.inner + 2 * widths.inputs + widths.heads
+    others = {key: value for key, value in held.items() if key is not Activation.NORM_OUTPUT}
+    return others | {
+        Activation.ALWAYS: held[Activation.ALWAYS] + tokens * kept,
+        Activation.PROJECTED: tokens * e * projected,
+    }
+
+
+def _feed_forward(ctx: CostContext, blocks: Blocks, cut_tokens: Numeric) -> Bytes:
+    """Outputs of the first matmul and of the activation, of an MLP or of shared experts."""
+    ffn, e, b = shared_ffn(ctx.model, blocks), ctx.element_bytes, ctx.matmul_bytes
+    up = 2 * ffn if ctx.model.gated_mlp else ffn
+    if "experts" in blocks:
+        return {Activation.SHARED_EXPERTS: cut_tokens * (e * up + b * ffn)}
+    if not ffn:
+        return {}
+    return {
+        Activation.MLP_UP: cut_tokens * e * up,
+        Activation.MLP_ACTIVATION: cut_tokens * b * ffn,
+    }
+
+
+def _scores(ctx: CostContext, layout: LayoutLike) -> Bytes:
+    """The softmax's output (naive: also in FP32), the dropout's mask and output."""
+    e = ctx.element_bytes
+    naive = 4.0 if ctx.attention_backend == "naive" else 0.0
+    per_score = e + (1 + e if ctx.model.dropout else 0) + naive
+    return {Activation.SCORES: per_score * score_elements(ctx, layout)}
+
+
+def _experts(ctx: CostContext, layout: LayoutLike, moe: MoE) -> Bytes:
+    """Inputs and outputs of routed experts' first matmul, and of their activation."""
+    m, b = ctx.model, ctx.matmul_bytes
+    width = moe.expert_ffn_hidden_size / layout.etp
+    rows = expert_rows(ctx, layout, moe)
+    input_bytes = b * m.expert_hidden_size
+    first_matmul = rows * (input_bytes + ctx.element_bytes * (2 if m.gated_mlp else 1) * width)
+    if moe.latent_size:  # and what comes back to be projected up
+        first_matmul = first_matmul + own_tokens(ctx, layout) * input_bytes
+    return {
+        Activation.EXPERTS: first_matmul,
+        Activation.EXPERT_ACTIVATION: rows * b * width,
+    }
 
 
 def expert_rows(ctx: CostContext, layout: LayoutLike, moe: MoE) -> Numeric:
@@ -140,90 +189,46 @@ def score_elements(ctx: CostContext, layout: LayoutLike) -> Numeric:
     return layout.mbs * float(s) * s / layout.cp * ctx.model.num_attention_heads / layout.tp
 
 
-SCORE_WORKSPACE = {"fused-softmax": 4.0, "naive": 10.0}
-"""Bytes per score that passing them back needs beside what is kept: the gradients of softmax's
+# ---------------------------------------------------------------- passing a layer back
+
+SCORE_WORKSPACE: Mapping[str, float] = {"fused-softmax": 4.0, "naive": 10.0}
+"""Bytes per score that passing them back needs besides what is kept: the gradients of softmax's
 output and input in 16 bits; without a fused kernel also the first one's FP32 copy and the second
 in FP32. With the 6 bytes kept that makes the 16 that VITA-MLLM/Long-VITA#7 measured."""
-
-EAGER_NORM_BYTES = 6.0
-"""Kept per element by a norm that runs operator by operator, beside its input and output: the
-FP32 copy whose square is summed, and the normalised value that the weight multiplies."""
-
-
-def whole_layers(layout: LayoutLike) -> Numeric:
-    """Whether whole layers are run again."""
-    return WHOLE_LAYERS[layout.recompute_index]
 
 
 def working_bytes(
     ctx: CostContext, layout: LayoutLike, layer: LayerActivations, blocks: Blocks
 ) -> Numeric:
-    """Bytes of the layer being passed back, beside what is kept for it and recomputed scores.
+    """Bytes of the layer being passed back, besides what is kept for it and recomputed scores.
 
-    All of it where it is run again; what unfused attention needs to pass its scores back, and a
+    All of it where it is recomputed; what unfused attention needs to pass its scores back, and a
     scan its states; the gradients of the MLP's activations and, before they are added up, of its
     weights.
     """
-    m, software = ctx.model, ctx.software
-    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
+    m, software, tokens = ctx.model, ctx.software, shard_tokens(ctx, layout)
     matrices = 3 if m.gated_mlp else 2
-    fresh = m.hidden_size * (software.fresh_gradient_bytes or 0.0)
+    fresh_gradients = m.hidden_size * (software.fresh_gradient_bytes or 0.0)
     ffn = shared_ffn(m, blocks)
-    working = whole_layers(layout) * (layer.everything - layer.scores)
+    working = recomputes_layers(layout) * (layer.everything - layer.scores)
     if m.mamba is not None and "mamba" in blocks:
-        w = scan_widths(m.mamba, layout.tp, layout.cp)
-        working = working + tokens * scan_kept(w, ctx.element_bytes)[1]
+        widths = scan_widths(m.mamba, layout.tp, layout.cp)
+        working = working + tokens * scan_activations(widths, ctx.element_bytes).working
     if "attention" in blocks and ctx.attention_backend in SCORE_WORKSPACE:
         working = working + score_elements(ctx, layout) * SCORE_WORKSPACE[ctx.attention_backend]
-    working = working + matrices * ffn / layout.tp * (tokens * ctx.element_bytes + fresh)
+    working = working + matrices * ffn / layout.tp * (tokens * ctx.element_bytes + fresh_gradients)
     if "experts" not in blocks or m.moe is None:
         return working
     width = matrices * m.moe.expert_ffn_hidden_size / layout.etp
-    held = np.maximum(m.moe.num_experts / layout.ep, 1.0)
     rows = expert_rows(ctx, layout, m.moe)
-    return working + width * (rows * ctx.element_bytes + held * fresh)
+    experts = experts_per_rank(m.moe, layout.ep)
+    return working + width * (rows * ctx.element_bytes + experts * fresh_gradients)
 
 
 def recomputed_score_bytes(layout: LayoutLike, layer: LayerActivations) -> Numeric:
-    """Bytes of one layer's scores where they are run again.
+    """Bytes of one layer's scores where they are recomputed.
 
     The forward pass writes and frees them, but what is kept meanwhile splits their large blocks:
     the loss cannot take them, passing the layer back can.
     """
-    return (KEPT_SHARES["scores"][layout.recompute_index] < 1.0) * layer.scores
-
-
-def fragmented_bytes(ctx: CostContext, layout: LayoutLike, kept: Numeric) -> Numeric:
-    """Bytes of the caching allocator's blocks that fit nothing asked for.
-
-    A share of what layers keep that are not run again whole, which comes in many sizes: where such
-    layers are counted `kept` is theirs. Of the others blocks of one size are kept, which take each
-    other's place.
-    """
-    share = ctx.software.coefficients.allocator_fraction
-    many = ~whole_layers(layout) | (np.asarray(layout.recompute_layers) > 0)
-    return kept * (share * many)
-
-
-def loss_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Bytes of the loss of one micro-batch: logits, copies and gradients of a rank's vocabulary.
-
-    Gathered over tp, each rank holds the whole vocabulary, and beside it the gathered 16-bit
-    logits and their gradient. Prediction layers have a loss each.
-    """
-    software, tp = ctx.software, np.asarray(layout.tp)
-    tokens = layout.mbs * ctx.training.sequence_length / layout.cp * (1 + ctx.model.mtp_layers)
-    if software.gathers_logits:
-        gathered = 2.0 * ctx.element_bytes * (tp > 1)
-        return tokens * ctx.model.vocab_size * (software.logits_bytes + gathered)
-    return tokens * (ctx.model.vocab_size * software.logits_bytes) / tp
-
-
-def exchange_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Buffers of tokens on their way to experts and back: what leaves and what comes in."""
-    moe = ctx.model.moe
-    if moe is None:
-        return 0.0
-    copies = own_tokens(ctx, layout) * moe.top_k * imbalance(ctx, moe, layout.ep)
-    moved = copies * ctx.model.expert_hidden_size * ctx.element_bytes
-    return 2 * moved * (np.asarray(layout.ep) > 1)
+    return (kept_share(layout, Activation.SCORES) < 1.0) * layer.scores

@@ -1,19 +1,21 @@
-"""The passes of every chunk of one layout's pipeline, as a timeline plays them."""
+"""The passes of every chunk of one layout's pipeline, as `planner.layouts.timeline` plays them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.cost.folds import Held, Way, way_of
-from planner.cost.layers import layers_of_kinds
-from planner.cost.passes import end_passes, layer_passes
-from planner.cost.pipeline import BOTH_WAYS, Passes, overlapped_share
-from planner.cost.step import layer_costs, shape_costs
+from planner.cost.layer_costs import LayerCosts, end_passes, layer_costs, layer_passes
+from planner.cost.passes import Passes
+from planner.cost.pipeline import overlapped_share, runs_both_passes
+from planner.cost.stages import StageLayers, UnfoldedPipeline, stage_of, unfold
+from planner.cost.step import layout_costs
 from planner.cost.traffic import Splits, channel_costs
-from planner.layouts.layout import Layout, Numeric
+from planner.layouts.layout import Layout
+from planner.layouts.numeric import Numeric
 from planner.layouts.schedules import Pipeline
 from planner.layouts.stage_split import default_stage_layers
 from planner.layouts.timeline import ChunkPasses
@@ -24,38 +26,61 @@ def pipeline_of(layout: Layout, num_microbatches: int) -> Pipeline:
     return Pipeline(layout.schedule, layout.pp, layout.vp, num_microbatches)
 
 
+def shortened(pipeline: Pipeline, rounds: int) -> Pipeline:
+    """The pipeline with no more micro-batches than so many times its chunks.
+
+    Between warm-up and drain a schedule repeats, so what is left out is like what remains.
+    """
+    most = rounds * pipeline.num_chunks
+    return replace(pipeline, num_microbatches=min(pipeline.num_microbatches, most))
+
+
 def chunk_passes(ctx: CostContext, layout: Layout, splits: Splits) -> ChunkPasses:
     """Seconds of every chunk's passes of a micro-batch, with what the step counts as exposed.
 
     Sends are part of the passes.
     """
-    shape = shape_costs(ctx, layout)
-    of_layers = layer_costs(ctx, layout, shape, channel_costs(ctx, shape.traffic, splits))
+    costs = layout_costs(ctx, layout)
+    group_costs = channel_costs(ctx, costs.traffic, splits)
+    layers = layer_costs(ctx, layout, costs.kinds, costs.recomputed, group_costs)
     count = layout.pp * layout.vp
+    chunk = np.arange(count)
+    ends = end_passes(costs.ends, layers.logits)
+    sends = layers.boundary / (2 * layout.vp)
+    passes = ends.first.times(1 * (chunk == 0)) + ends.last.times(1 * (chunk == count - 1))
+    passes = passes + Passes(sends, sends, 0.0)
     by_kind = layers_of_chunks(ctx, layout)
-    # of schedules that run both ways: passes alone, and what a pair of the mean chunk saves
-    both_ways = np.isin(layout.schedule_index, BOTH_WAYS)
-    mean = sum(k.share * e for k, e in zip(shape.kinds, of_layers.exchanges, strict=True))
-    saved = both_ways * (sum(of_layers.alone) - mean) / overlapped_share(layout)
-    exchanges = [
-        np.where(both_ways, alone / kind.share, shown)
-        for kind, alone, shown in zip(
-            shape.kinds, of_layers.alone, of_layers.exchanges, strict=True
+    dispatch = _dispatch_in_passes(layout, layers)
+    for number, work, seconds in zip(by_kind, layers.works, dispatch, strict=True):
+        passes = passes + layer_passes(layers, work, seconds).times(number)
+    mean_layers = np.sum(np.stack(by_kind)) / count
+    return ChunkPasses(
+        forward=np.asarray(passes.forward).tolist(),
+        input_gradient=np.asarray(passes.input_gradients).tolist(),
+        weight_gradient=np.broadcast_to(passes.weight_gradients, count).tolist(),
+        hidden=float(mean_layers * _saved_by_pairs(layout, layers)),
+    )
+
+
+def _dispatch_in_passes(layout: Layout, layers: LayerCosts) -> list[Numeric]:
+    """Seconds of each kind's dispatch and combine in passes: exposed ones; under schedules that run
+    both passes at the same time all of them, for the timeline takes off what pairs save."""
+    both = runs_both_passes(layout)
+    return [
+        np.where(both, busy / kind.share, shown)
+        for kind, busy, shown in zip(
+            layers.kinds, layers.dispatch_busy, layers.dispatch, strict=True
         )
     ]
-    chunk = np.arange(count)
-    first, last = end_passes(shape.ends, of_layers.logits)
-    sends = of_layers.boundary / (2 * layout.vp)
-    total = first.times(chunk == 0) + last.times(chunk == count - 1) + Passes(sends, sends, 0.0)
-    for layers, work, exchange in zip(by_kind, of_layers.works, exchanges, strict=True):
-        own = layer_passes(work, of_layers.exposed, exchange, of_layers.again)
-        total = total + own.times(layers)
-    return ChunkPasses(
-        forward=total.forward.tolist(),
-        input_gradient=total.inputs.tolist(),
-        weight_gradient=np.broadcast_to(total.weights, count).tolist(),
-        hidden=float(np.sum(by_kind) / count * saved),
-    )
+
+
+def _saved_by_pairs(layout: Layout, layers: LayerCosts) -> Numeric:
+    """Seconds that a forward and a backward pass of the mean layer save at the same time."""
+    saved = layers.ep_busy - layers.ep
+    return runs_both_passes(layout) * saved / overlapped_share(layout)
+
+
+# ---------------------------------------------------------------- layers
 
 
 def layers_of_chunks(ctx: CostContext, layout: Layout) -> tuple[Numeric, ...]:
@@ -63,31 +88,33 @@ def layers_of_chunks(ctx: CostContext, layout: Layout) -> tuple[Numeric, ...]:
 
     Layers given by stage fall evenly into its chunks, what the ends hold besides counted.
     """
-    way = way_of(layout)
-    count = int(way.pp * way.vp)
+    pipeline = unfold(layout)
+    count = int(np.max(pipeline.pp * pipeline.vp))
     chunk = np.arange(count)
-    row = Way(count, 1, None)
-    layers = default_stage_layers(ctx.model.num_layers, row, chunk, ctx.reserved)
-    if way.stage_layers is not None and len(way.stage_layers) == count:
-        layers = np.array(way.stage_layers)
-        row = Way(count, 1, way.stage_layers)
-    elif way.stage_layers is not None:
-        stages = np.array(way.stage_layers)
-        ends = ctx.reserved[0] * (chunk == 0) + ctx.reserved[1] * (chunk == count - 1)
-        besides = np.zeros(len(stages))
-        besides[0], besides[-1] = ctx.reserved[0], besides[-1] + ctx.reserved[1]
-        even = np.maximum(((stages + besides) / way.vp)[chunk % len(stages)] - ends, 0.0)
-        whole = np.array([even[stage :: len(stages)].sum() for stage in range(len(stages))])
-        layers = even * (stages / whole)[chunk % len(stages)]
-        row = Way(count, 1, tuple(layers.tolist()))
-    part = Held(row, chunk, chunk == 0, chunk == count - 1, layers, 1.0)
-    return layers_of_kinds(ctx.model, part, ctx.reserved)
+    given = pipeline.stage_layers
+    if given is None:
+        chunks = UnfoldedPipeline(count, 1, None)
+        layers = default_stage_layers(ctx.model.num_layers, chunks, chunk, ctx.reserved)
+        return stage_of(ctx, chunks, StageLayers(chunk, layers)).layers_by_kind
+    if len(given) < count:
+        # fractions of layers, which nothing but this picture of a pipeline has
+        given = cast("tuple[int, ...]", tuple(_evenly_in_chunks(ctx, given, count)))
+    chunks = UnfoldedPipeline(count, 1, given)
+    return stage_of(ctx, chunks, StageLayers(chunk, np.array(given))).layers_by_kind
 
 
-def short_of(pipeline: Pipeline, rounds: int) -> Pipeline:
-    """The pipeline with no more micro-batches than so many times its chunks' ranks.
+def _evenly_in_chunks(ctx: CostContext, given: tuple[float, ...], count: int) -> list[float]:
+    """Layers of each of `count` chunks whose stages have the given layers.
 
-    Between its ends a schedule repeats, so what is left out is like what is there.
+    A stage's chunks are even once what the first and last stage hold besides is counted in layers.
     """
-    most = rounds * pipeline.num_chunks
-    return replace(pipeline, num_microbatches=min(pipeline.num_microbatches, most))
+    chunk, stages, num_stages = np.arange(count), np.array(given), len(given)
+    first, last = ctx.reserved
+    besides = np.zeros(num_stages)
+    besides[0], besides[-1] = first, besides[-1] + last
+    of_ends = first * (chunk == 0) + last * (chunk == count - 1)
+    per_chunk = (stages + besides) / (count // num_stages)
+    even = np.maximum(per_chunk[chunk % num_stages] - of_ends, 0.0)
+    placed = np.array([even[stage::num_stages].sum() for stage in range(num_stages)])
+    layers: list[float] = (even * (stages / placed)[chunk % num_stages]).tolist()
+    return layers

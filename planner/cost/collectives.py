@@ -7,21 +7,26 @@ links per rank. `duration` joins them.
 
 Rings run through all members, and as many rings side by side as the group has members in a domain:
 with inner_t = Π_{u<t} g_u members below tier t, each of their links carries 1/inner_t of what
-crosses. Of S gathered bytes tier t carries S·(n−1)/n/inner_t per rank: NVLink the whole ring, the
+crosses. Of S gathered bytes tier t carries S·(n−1)/n/inner_t per rank: NVLink all of the ring, the
 network that over the NICs of all the node's members. What crosses an outer tier also passes the
 tiers between, but not links inside a domain that holds one member only.
+
+The formulas of each collective are here: `…_busy`, seconds of the links per byte, and `…_latency`,
+seconds of an empty message. `planner.cost.collective_costs` says which collective takes which, at
+the rates of a topology.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum, auto
 
 import numpy as np
 from numpy.typing import NDArray
 
-Numeric = Any
+from planner.layouts.numeric import Boolean, Numeric
+
 PerTier = Sequence[Numeric] | NDArray[np.float64]
 """One number (or array over groups) per tier, inner to outer."""
 
@@ -38,9 +43,22 @@ class GroupCost:
     busy_seconds: tuple[Numeric, ...]
     switch_seconds: Numeric = 0.0
 
+    def __add__(self, other: GroupCost) -> GroupCost:
+        """One after the other."""
+        busy = zip(self.busy_seconds, other.busy_seconds, strict=True)
+        return GroupCost(
+            self.latency_seconds + other.latency_seconds,
+            tuple(mine + others for mine, others in busy),
+            self.switch_seconds + other.switch_seconds,
+        )
+
 
 def duration(cost: GroupCost, ramp: PerTier) -> Numeric:
-    """Seconds of the traffic alone: L + max over tiers of B_t + min(W, 2·ramp_t·√(W·B_t)).
+    """Seconds of the traffic when nothing hides it.
+
+        L + max over tiers t of (B_t + min(W, 2·ramp_t·√(W·B_t)))
+
+    with L, B_t and W the latency, busy and switch seconds of the cost vector.
 
     Tiers are pipelined, so the slowest sets the pace. Small messages start at L and large ones at
     L + W, for they take protocols and algorithms with slower hops and full rate (NCCL: LL, LL128,
@@ -55,77 +73,65 @@ def duration(cost: GroupCost, ramp: PerTier) -> Numeric:
     return cost.latency_seconds + slowest
 
 
-SWITCH_GATHER = 2.0
+SWITCH_ALL_GATHER = 2.0
 SWITCH_ALL_TO_ALL = 1.0
-SWITCH_PAIR = 0.7
+SWITCH_POINT_TO_POINT = 0.7
 SWITCH_TREE, SWITCH_RING = 5.0, 0.5
 """Switch seconds per second of latency, from nccl-tests sweeps of many fabrics. NCCL's hops slow
 down 5.7-fold from LL to Simple inside a node and 2.8 to 5.2-fold between nodes; an all-reduce moves
-from trees to rings besides, so it counts both; a gather counts what is inside a domain alone; sends
-are Simple all along."""
+from trees to rings besides, so it counts both; an all-gather counts what is inside a domain only;
+sends are Simple all along."""
 
 SWITCH_CROSSING_SECONDS = 11.3e-6
-"""Switch of a gather per hop between domains: 14 us of Simple less 2.7 of LL, NCCL's constants for
-a ring. It does not grow with the fabric's hop: a software network's is slow in every protocol."""
+"""Switch of an all-gather per hop between domains: 14 us of Simple less 2.7 of LL, NCCL's constants
+for a ring. It does not grow with the fabric's hop: a software network's is slow in every protocol.
+"""
 
 
-def gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
-    """Busy seconds of each tier per gathered byte: all-gather and reduce-scatter by ring.
+# ---------------------------------------------------------------- kinds of collectives
 
-    split: T numbers (or arrays); rate: achieved bytes per second of each tier, per accelerator.
+
+class CollectiveKind(Enum):
+    """What a group does with its bytes, as frameworks and NCCL name it."""
+
+    ALL_GATHER = auto()  # by ring; a reduce-scatter costs the same. Bytes of the gathered total
+    ALL_REDUCE = auto()  # bytes reduced
+    BROADCAST = auto()  # bytes broadcast
+    RING_SENDS = auto()  # each member's bytes sent round a ring to all; bytes of all members
+    ALL_TO_ALL = auto()  # bytes a rank holds
+    DISPATCH = auto()  # bytes of tokens that each go to some experts, a copy to a domain and a rank
+    POINT_TO_POINT = auto()  # bytes sent to the next member
+
+
+class Half(Enum):
+    """Of a group cut into groups of neighbours: those groups, or the groups across them."""
+
+    INNER = auto()
+    OUTER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroup:
+    """One half of a hierarchical group whose inner groups have so many members."""
+
+    half: Half
+    inner_members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A kind of collective and its parameters.
+
+    num_experts_per_token: of a dispatch; subgroup: the half of a hierarchical group that runs it,
+    where that is not the group as a whole.
     """
-    size, tiers = _crossings(split)
-    ring = 1.0 - 1.0 / size
-    return tuple(
-        carries * ring / (inner * bytes_per_second)
-        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
-    )
+
+    kind: CollectiveKind
+    num_experts_per_token: int | None = None
+    subgroup: Subgroup | None = None
 
 
-def ring_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
-    """Busy seconds of each tier per byte sent round a group, every rank's part to all: one ring.
-
-    Unlike a gather's, whose rings side by side share the NICs of a domain, a ring of sends leaves a
-    domain over one rank's: each of its links carries the whole.
-    """
-    size, tiers = _crossings(split)
-    ring = 1.0 - 1.0 / size
-    return tuple(
-        carries * ring / bytes_per_second
-        for (carries, _), bytes_per_second in zip(tiers, rate, strict=True)
-    )
-
-
-def halves(split: Sequence[Numeric], inner_members: int) -> tuple[list[Numeric], list[Numeric]]:
-    """A group's split cut into groups of `inner_members` next to each other, and those across them.
-
-    The inner ones fill tiers from the innermost out, as far as their number divides: of [8, 4] cut
-    at 16, [8, 2] and [1, 2]. What groups that lie unevenly leave over lies in the outermost.
-    """
-    inner: list[Numeric] = []
-    outer: list[Numeric] = []
-    left: Numeric = inner_members
-    for members in split:
-        taken = np.gcd(np.asarray(members).astype(np.int64), left)
-        inner.append(taken)
-        outer.append(members / taken)
-        left = left // taken
-    return [*inner[:-1], inner[-1] * left], [*outer[:-1], np.maximum(outer[-1] / left, 1.0)]
-
-
-def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[tuple[Numeric, Numeric]]]:
-    """Members of a group, and for each tier whether its links carry traffic and the members below.
-
-    Links carry inside a domain or on the way out, so not where a domain holds one member only.
-    """
-    size = num_members(split)
-    inner: Numeric = 1.0
-    tiers = []
-    for tier, members in enumerate(split):
-        carries = np.asarray(members) > 1 if tier == 0 else np.asarray(inner) < size
-        tiers.append((carries, inner))
-        inner = inner * members
-    return size, tiers
+# ---------------------------------------------------------------- splits
 
 
 def num_members(split: Sequence[Numeric]) -> Numeric:
@@ -136,22 +142,95 @@ def num_members(split: Sequence[Numeric]) -> Numeric:
     return size
 
 
+def subgroup_split(split: Sequence[Numeric], subgroup: Subgroup) -> list[Numeric]:
+    """The split of one half of a group whose inner groups are `inner_members` next to each other.
+
+    The inner ones fill tiers from the innermost out, as far as their number divides: of [8, 4] cut
+    at 16, [8, 2] and [1, 2]. What groups that lie unevenly leave over lies in the outermost.
+    """
+    inner: list[Numeric] = []
+    outer: list[Numeric] = []
+    left: Numeric = subgroup.inner_members
+    for members in split:
+        taken = np.gcd(np.asarray(members).astype(np.int64), left)
+        inner.append(taken)
+        outer.append(members / taken)
+        left = left // taken
+    if subgroup.half is Half.INNER:
+        return [*inner[:-1], inner[-1] * left]
+    return [*outer[:-1], np.maximum(outer[-1] / left, 1.0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """Of one tier: whether its links carry a group's traffic, and the members below it."""
+
+    carries: Boolean
+    inner: Numeric
+
+
+def _crossings(split: Sequence[Numeric]) -> tuple[Numeric, list[_Crossing]]:
+    """Members of a group, and how its traffic crosses each tier.
+
+    Links carry inside a domain or on the way out, so not where a domain holds one member only.
+    """
+    size = num_members(split)
+    inner: Numeric = 1.0
+    tiers = []
+    for tier, members in enumerate(split):
+        carries = np.asarray(members) > 1 if tier == 0 else np.asarray(inner) < size
+        tiers.append(_Crossing(carries, inner))
+        inner = inner * members
+    return size, tiers
+
+
+# ---------------------------------------------------------------- busy seconds of links
+
+
+def all_gather_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
+    """Busy seconds of each tier per gathered byte: all-gather and reduce-scatter by ring.
+
+    split: T numbers (or arrays); rate: achieved bytes per second of each tier, per accelerator.
+    """
+    size, tiers = _crossings(split)
+    ring = 1.0 - 1.0 / size
+    return tuple(
+        tier.carries * ring / (tier.inner * bytes_per_second)
+        for tier, bytes_per_second in zip(tiers, rate, strict=True)
+    )
+
+
+def ring_sends_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
+    """Busy seconds of each tier per byte of all members sent round a group: one ring.
+
+    Unlike an all-gather's, whose rings side by side share the NICs of a domain, a ring of sends
+    leaves a domain over one rank's: each of its links carries everything.
+    """
+    size, tiers = _crossings(split)
+    ring = 1.0 - 1.0 / size
+    return tuple(
+        tier.carries * ring / bytes_per_second
+        for tier, bytes_per_second in zip(tiers, rate, strict=True)
+    )
+
+
 def all_reduce_busy(
-    split: Sequence[Numeric], gather_rate: PerTier, reduce_rate: PerTier
+    split: Sequence[Numeric], all_gather_rate: PerTier, reduce_rate: PerTier
 ) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte all-reduced: twice the ring's traffic.
 
     Between exactly two domains a tree halves what crosses: each sends its sum once (nccl-tests on
     two nodes show the rate inside a node). In-switch reduction lifts the innermost rate from
-    `gather_rate` to `reduce_rate` where at least IN_SWITCH_MEMBERS ranks sit under one switch.
+    `all_gather_rate` to `reduce_rate` where at least IN_SWITCH_MEMBERS ranks sit under one switch.
     """
     size, tiers = _crossings(split)
     ring = []
-    for (carries, inner), rate in zip(tiers, reduce_rate, strict=True):
-        passes = np.where((inner > 1) & (2 * inner == size), 0.5, 1.0 - 1.0 / size)
-        ring.append(carries * passes / (inner * rate))
+    for tier, rate in zip(tiers, reduce_rate, strict=True):
+        in_two_domains = (tier.inner > 1) & (2 * tier.inner == size)
+        passes = np.where(in_two_domains, 0.5, 1.0 - 1.0 / size)
+        ring.append(tier.carries * passes / (tier.inner * rate))
     lifted = np.where(
-        np.asarray(split[0]) >= IN_SWITCH_MEMBERS, 1.0, reduce_rate[0] / gather_rate[0]
+        np.asarray(split[0]) >= IN_SWITCH_MEMBERS, 1.0, reduce_rate[0] / all_gather_rate[0]
     )
     return (2.0 * ring[0] * np.maximum(lifted, 1.0), *(2.0 * seconds for seconds in ring[1:]))
 
@@ -162,27 +241,28 @@ def sharp_busy(
     """Busy seconds per byte all-reduced where switches of the network reduce, if less than `busy`.
 
     A domain's members hand its sum, S in all, up to the switches and get the total down, both at
-    once: each link carries S/inner_t, where a ring carries 2·(n − 1)/n of that. rate: 0 where
-    switches do not reduce; the innermost tier is left as it is (all_reduce_busy has its switches).
+    once: each link carries S/inner_t, where a ring carries 2·(n − 1)/n of that. rate: a number per
+    tier, 0 where switches do not reduce; the innermost tier is left as it is, for all_reduce_busy
+    has its switches.
     """
     _, tiers = _crossings(split)
-    found = list(busy)
-    for tier in range(1, len(busy)):
-        carries, inner = tiers[tier]
-        if rate[tier] > 0:
-            found[tier] = np.minimum(busy[tier], carries / (inner * rate[tier]))
-    return tuple(found)
+    reduced = list(busy)
+    for t in range(1, len(busy)):
+        if rate[t] > 0:
+            passed = tiers[t].carries / (tiers[t].inner * rate[t])
+            reduced[t] = np.minimum(busy[t], passed)
+    return tuple(reduced)
 
 
 IN_SWITCH_MEMBERS = 6
 """NVLS raises all-reduce from five or six ranks on (nccl-tests logs of 2, 4 and 8 ranks)."""
 
 
-def own_part_busy(split: Sequence[Numeric], share: float, rate: Numeric) -> Numeric:
-    """Busy seconds of the innermost tier per byte for a rank's own part, 1/n, of a collective.
+def own_share_busy(split: Sequence[Numeric], share: float, rate: Numeric) -> Numeric:
+    """Busy seconds of the innermost tier per byte for a rank's own bytes, 1/n of a collective's.
 
-    It moves from input to output by no link but by the same channels, in `share` of a part's time
-    at `rate`; so a pair of H100 reaches three quarters of the bus bandwidth of eight.
+    They move from input to output over no link but by the same channels, in `share` of the time
+    that as many take at `rate`; so two H100 reach three quarters of the bus bandwidth of eight.
     """
     return (np.asarray(split[0]) > 1) * (share / rate) / num_members(split)
 
@@ -191,25 +271,28 @@ def broadcast_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ..
     """Busy seconds of each tier per byte broadcast along rings: every link carries all of it."""
     _, tiers = _crossings(split)
     return tuple(
-        carries / (inner * bytes_per_second)
-        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
+        tier.carries / (tier.inner * bytes_per_second)
+        for tier, bytes_per_second in zip(tiers, rate, strict=True)
     )
 
 
 def mesh_share(members: Numeric, mesh_members: float) -> Numeric:
     """Share of an accelerator's links that a group uses in a full mesh: one link per other member.
 
-    A pair of a mesh of eight has one link of seven; the whole mesh has all.
+    Two of a mesh of eight have one link of seven; all eight have all.
     """
-    return np.clip((members - 1.0) / (mesh_members - 1.0), 1.0 / (mesh_members - 1.0), 1.0)
+    share: Numeric = np.clip(
+        (members - 1.0) / (mesh_members - 1.0), 1.0 / (mesh_members - 1.0), 1.0
+    )
+    return share
 
 
 def all_to_all_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
     """Busy seconds of each tier per byte a rank holds: tier t carries what leaves its domain."""
     size, tiers = _crossings(split)
     return tuple(
-        carries * (1.0 - inner / size) / bytes_per_second
-        for (carries, inner), bytes_per_second in zip(tiers, rate, strict=True)
+        tier.carries * (1.0 - tier.inner / size) / bytes_per_second
+        for tier, bytes_per_second in zip(tiers, rate, strict=True)
     )
 
 
@@ -226,21 +309,22 @@ def dispatch_busy(
     rank_chosen = 1.0 - (1.0 - 1.0 / size) ** num_experts_per_token
     domain_chosen = 1.0 - (1.0 - 1.0 / domains) ** num_experts_per_token
     busy = []
-    for tier, ((carries, inner), bytes_per_second) in enumerate(zip(tiers, rate, strict=True)):
-        copies = (
-            (size - 1.0) * rank_chosen if tier == 0 else (size - inner) / split[0] * domain_chosen
-        )
-        busy.append(carries * copies / bytes_per_second)
+    for t, (tier, bytes_per_second) in enumerate(zip(tiers, rate, strict=True)):
+        to_ranks = (size - 1.0) * rank_chosen
+        to_domains = (size - tier.inner) / split[0] * domain_chosen
+        busy.append(tier.carries * (to_domains if t else to_ranks) / bytes_per_second)
     return tuple(busy)
 
 
 def point_to_point_busy(split: Sequence[Numeric], rate: PerTier) -> tuple[Numeric, ...]:
-    """Busy seconds of each tier per byte sent to the next member; the worst pair counts."""
+    """Busy seconds of each tier per byte sent to the next member; the farthest one counts."""
     _, tiers = _crossings(split)
     return tuple(
-        carries / bytes_per_second
-        for (carries, _), bytes_per_second in zip(tiers, rate, strict=True)
+        tier.carries / bytes_per_second for tier, bytes_per_second in zip(tiers, rate, strict=True)
     )
+
+
+# ---------------------------------------------------------------- latency
 
 
 def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
@@ -248,14 +332,29 @@ def ring_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numer
 
     split, hop and base: T numbers (or arrays of one shape), inner to outer.
     """
-    inside, outside, _ = ring_parts(split, hop, base)
-    return inside + outside
+    return ring_hops(split, hop, base).latency_seconds
 
 
-def ring_parts(
-    split: Sequence[Numeric], hop: PerTier, base: PerTier
-) -> tuple[Numeric, Numeric, Numeric]:
-    """Latency of a ring: its start and the hops in innermost domains; those between; their number.
+@dataclass(frozen=True, slots=True)
+class RingHops:
+    """What the latency of a ring is made of.
+
+    inside_seconds: its start and the hops in innermost domains; between_seconds: the hops between
+    domains; crossings: how many those are.
+    """
+
+    inside_seconds: Numeric
+    between_seconds: Numeric
+    crossings: Numeric
+
+    @property
+    def latency_seconds(self) -> Numeric:
+        """Seconds of all of it."""
+        return self.inside_seconds + self.between_seconds
+
+
+def ring_hops(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> RingHops:
+    """The hops that the slowest message of a ring passes.
 
     Of the ring's n links a message passes all but one. The slowest messages are spared one inside
     a domain: of 2 nodes of 8 they pass 13 inside and both between. A hop between domains is
@@ -278,7 +377,7 @@ def ring_parts(
         closing = np.maximum(closing, spans * hop_seconds)
         domains = wider
     outside = RING_HOP * (outside + several * closing)
-    return start + inside, outside, domains_joined - 1.0 + spared
+    return RingHops(start + inside, outside, domains_joined - 1.0 + spared)
 
 
 RING_HOP = 0.75
@@ -324,22 +423,29 @@ SIMPLE_BASE = 8.4 / 6.6
 def pairwise_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
     """Seconds an empty all-to-all takes: a message to and from every peer, posted in turn."""
     peers = num_members(split) - 1.0
-    start, farthest = _farthest(split, hop, base)
-    return start * (1.0 + POSTING_SHARE * peers) + farthest
+    reach = _reach(split, hop, base)
+    return reach.start_seconds * (1.0 + POSTING_SHARE * peers) + reach.hop_seconds
 
 
-def pair_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
-    """Seconds an empty message takes to the next member; the worst pair counts."""
-    start, farthest = _farthest(split, hop, base)
-    return start * SIMPLE_BASE + farthest
+def point_to_point_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
+    """Seconds an empty message takes to the next member; the farthest one counts."""
+    reach = _reach(split, hop, base)
+    return reach.start_seconds * SIMPLE_BASE + reach.hop_seconds
 
 
-def _farthest(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> tuple[Numeric, Numeric]:
+@dataclass(frozen=True, slots=True)
+class _Reach:
     """Largest base latency and largest hop of the tiers a group spans; zeros for one member."""
+
+    start_seconds: Numeric
+    hop_seconds: Numeric
+
+
+def _reach(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> _Reach:
     start: Numeric = 0.0
     farthest: Numeric = 0.0
     for members, hop_seconds, base_seconds in zip(split, hop, base, strict=True):
         spans = np.asarray(members) > 1
         start = np.maximum(start, spans * base_seconds)
         farthest = np.maximum(farthest, spans * hop_seconds)
-    return start, farthest
+    return _Reach(start, farthest)

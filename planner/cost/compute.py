@@ -1,226 +1,202 @@
-"""Seconds of one decoder layer and the LM head on one rank.
+"""Seconds of the kernels of one decoder layer, of the embedding, and of the LM head with its loss.
 
-Everything here depends on few keys of a layout (tp, cp, mbs, sp, ring), so tables compute it on
-the unique keys and gather (`on_unique`). All functions take ints or int arrays of one shape.
+All of one micro-batch on one rank. Everything here depends on few keys of a layout (`RankShare`),
+so tables compute it on the unique keys and gather (`on_unique`). All functions take integers or
+integer arrays of one shape. Norms and other memory-bound kernels are in
+`planner.cost.elementwise`, routed experts in `planner.cost.experts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.elementwise import memory_bound_seconds, quantise_seconds, stream
-from planner.cost.kernels import flash_seconds, gemm_seconds
+from planner.cost.kernels import (
+    ElementBytes,
+    GemmDevice,
+    GemmSizes,
+    flash_seconds,
+    gemm_seconds,
+)
 from planner.cost.layers import layer_matmuls
-from planner.cost.statespace import KERNELS, scan_bytes, scan_flops, scan_widths
-from planner.layouts.layout import Numeric
+from planner.cost.passes import ForwardBackward
+from planner.cost.statespace import SCAN_KERNELS, scan_bytes, scan_flops, scan_widths
+from planner.layouts.arrays import IntArray, distinct_rows
+from planner.layouts.layout import CP_KINDS, LayoutLike
+from planner.layouts.numeric import Integer, Numeric
 from planner.problem.blocks import Blocks, Mamba
 
-RECOMPUTED_SHARES = np.array(
-    # none, selective, operators, alternate, full, mla_up_proj, act, act_norm, moe
-    [
-        [0.0, 0.0, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # matmuls of the forward pass
-        [0.0, 1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # attention core
-        [0.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.25, 0.5, 0.0],  # memory-bound kernels
-        [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # tensor- and context-parallel collectives
-        [0.0, 0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 1.0],  # experts and exchanges with them
-        [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],  # latent attention's up-projections alone
-        [0.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0],  # state-space scans
-    ]
-)
-"""Share of the forward pass run again, by kind of work (rows) and RECOMPUTE (columns).
-`operators` keeps every second matmul output and the attention output (torchtitan, selective op)."""
-
 
 @dataclass(frozen=True, slots=True)
-class LayerTimes:
-    """One layer, one micro-batch, one rank; seconds. Experts' times are apart (`ExpertTimes`)."""
+class RankShare:
+    """What of a layout the kernels of a layer depend on: the share of a layer that a rank has.
 
-    gemm_forward: Numeric
-    gemm_backward: Numeric
-    attention_forward: Numeric  # its core; of a state-space block the scan
-    attention_backward: Numeric
-    memory_forward: Numeric
-    memory_backward: Numeric
-    up_projection_forward: Numeric  # part of gemm_forward
-    gemm_weights: Numeric  # part of gemm_backward: gradients of weights; 0 where none run apart
+    sp: whether sequence parallelism is on; ring_members: see `ring_members`.
+    """
 
+    tp: Integer
+    cp: Integer
+    mbs: Integer
+    sp: Integer
+    ring_members: Integer
 
-@dataclass(frozen=True, slots=True)
-class EndTimes:
-    """What the first and last stage do besides layers, one micro-batch, one rank; seconds."""
-
-    embedding: Numeric
-    head_forward: Numeric  # LM head matmuls, of prediction layers too, and their projections
-    head_backward: Numeric
-    head_weights: Numeric  # part of head_backward, as gemm_weights
-    loss: Numeric  # logits traffic of the loss, forward and backward
+    def tokens(self, ctx: CostContext) -> Numeric:
+        """Tokens of a micro-batch's sequence shard, mbs · s / cp."""
+        return self.mbs * ctx.training.sequence_length / self.cp
 
 
-def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
+def ring_members(layout: LayoutLike) -> Integer:
+    """Ranks in the ring that keys and values are sent round, shape of the layout.
+
+    1 where they are gathered, or where heads travel instead.
+    """
+    kind = np.asarray(layout.cp_kind_index)
+    outer = np.where(kind == CP_KINDS.index("hierarchical"), layout.cp // layout.cp_a2a, 1)
+    return np.where(kind == CP_KINDS.index("ring"), layout.cp, outer)
+
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Result = TypeVar("Result", bound="DataclassInstance")
+
+
+def on_unique(formula: Callable[..., Result], *columns: Integer) -> Result:
     """`formula(*columns)`, computed once per distinct row of the columns and gathered.
 
-    `formula` must return a dataclass of arrays. Numbers go straight through.
+    `formula` returns a dataclass of numbers and arrays, which may nest. Columns are integer arrays
+    of one shape (N,); plain numbers go straight through.
     """
     if np.ndim(columns[0]) == 0:
         return formula(*columns)
-    first, position = distinct_rows(columns)
-    result = formula(*(column[first] for column in columns))
-    found = {f.name: getattr(result, f.name) for f in fields(result)}
-    return type(result)(**{k: v[position] if np.ndim(v) else v for k, v in found.items()})
+    arrays = cast("tuple[IntArray, ...]", columns)
+    first, position = distinct_rows(arrays)
+    return _gathered(formula(*(column[first] for column in arrays)), position)
 
 
-def distinct_rows(columns: Sequence[Numeric]) -> tuple[Any, Any]:
-    """Of the distinct rows of integer columns one representative each, and every row's position
-    among them; representatives are in the order of their values."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = distinct_values(column)
-        code = code * len(values) + place
-    keys, position = distinct_values(code)
-    # any row of a key has the key's values
-    first = np.empty(len(keys), dtype=np.int64)
-    first[position] = np.arange(len(code))
-    return first, position
+def _gathered(values: Result, position: IntArray) -> Result:
+    """A dataclass of arrays over distinct rows as one of arrays over all rows."""
+    rows = {}
+    for field in fields(values):
+        value = getattr(values, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            value = _gathered(value, position)
+        elif np.ndim(value):
+            value = value[position]
+        rows[field.name] = value
+    return type(values)(**rows)
 
 
-def distinct_values(column: Numeric) -> tuple[Any, Any]:
-    """Distinct values and each row's position among them; by counting where the range is small."""
-    low, high = int(column.min()), int(column.max())
-    if high - low > 1 << 22:
-        values, position = np.unique(column, return_inverse=True)
-        return values, position
-    present = np.zeros(high - low + 1, dtype=bool)
-    present[column - low] = True
-    position = np.cumsum(present) - 1
-    return np.flatnonzero(present) + low, position[column - low]
+# ---------------------------------------------------------------- a layer
 
 
-def layer_times(
-    ctx: CostContext,
-    blocks: Blocks,
-    tp: Numeric,
-    cp: Numeric,
-    mbs: Numeric,
-    sp: Numeric,
-    ring: Numeric,
-) -> LayerTimes:
-    """Times of a layer's kernels, but for those of routed experts.
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """Seconds of a layer's kernels but for routed experts' (`ExpertTimes`)."""
+
+    gemm: ForwardBackward
+    core: ForwardBackward  # attention between its projections; of a state-space block the scan
+    memory_bound: ForwardBackward
+    up_projection: Numeric  # of gemm.forward, latent attention's up-projections
+    weight_gradients: Numeric  # of gemm.backward; 0 where the software never runs them apart
+
+
+def layer_times(ctx: CostContext, blocks: Blocks, share: RankShare) -> KernelTimes:
+    """Seconds of a layer's kernels on one micro-batch, one rank.
 
     Matmuls run on all of a sequence shard's tokens, cut tp ways in their weights; attention's
-    causal half is balanced over cp, `ring` of whose ranks send keys and values round; norms and
-    residuals see 1/tp of the tokens with sequence parallelism (sp). A layer with experts has the
+    causal half is balanced over cp, `ring_members` of whose ranks send keys and values round; norms
+    and residuals see 1/tp of the tokens with sequence parallelism. A layer with experts has the
     shared ones for its MLP.
     """
-    tokens = mbs * ctx.training.sequence_length / cp
-    forward, backward, weights, up_projections = 0.0 * tokens, 0.0, 0.0, 0.0
+    tp, sp, tokens = share.tp, share.sp, share.tokens(ctx)
+    matmuls = MatmulTimes(ForwardBackward(0.0 * tokens, 0.0), 0.0)
+    up_projection: Numeric = 0.0 * tokens
     for matmul in layer_matmuls(ctx.model, blocks, tp):
-        rows = tokens / np.where(matmul.whole & (np.asarray(sp) > 0), tp, 1)
-        times = matmul_seconds(ctx, rows, matmul.outputs, matmul.inputs)
-        forward, backward, weights = forward + times[0], backward + times[1], weights + times[2]
-        up_projections = up_projections + matmul.up_projection * times[0]
-    core: tuple[Numeric, Numeric] = (0.0, 0.0)
+        rows = tokens / np.where(matmul.unsharded & (np.asarray(sp) > 0), tp, 1)
+        times = matmul_seconds(ctx, GemmSizes(rows, matmul.outputs, matmul.inputs))
+        matmuls = matmuls + times
+        up_projection = up_projection + matmul.up_projection * times.both.forward
+    core = ForwardBackward(0.0, 0.0)
     if "attention" in blocks:
-        core = attention_seconds(ctx, tp, cp, mbs, ring)
+        core = attention_seconds(ctx, share)
     elif "mamba" in blocks and ctx.model.mamba is not None:
-        core = scan_seconds(ctx, ctx.model.mamba, tp, cp, tokens)
-    memory = memory_bound_seconds(ctx, blocks, tokens, tp, sp)
-    cast = quantise_seconds(ctx, blocks, tokens, tp)
-    return LayerTimes(
-        gemm_forward=forward,
-        gemm_backward=backward,
-        attention_forward=core[0],
-        attention_backward=core[1],
-        memory_forward=memory[0] + cast[0],
-        memory_backward=memory[1] + cast[1],
-        up_projection_forward=up_projections + 0.0 * forward,
-        gemm_weights=0.0 if ctx.software.only_1f1b else weights,
+        core = scan_seconds(ctx, ctx.model.mamba, share)
+    memory_bound = memory_bound_seconds(ctx, blocks, tokens, tp, sp)
+    return KernelTimes(
+        gemm=matmuls.both,
+        core=core,
+        memory_bound=memory_bound + quantise_seconds(ctx, blocks, tokens, tp),
+        up_projection=up_projection,
+        weight_gradients=0.0 if ctx.software.only_1f1b else matmuls.weight_gradients,
     )
 
 
-def matmul_seconds(
-    ctx: CostContext, m: Numeric, n: Numeric, k: Numeric, main: bool = True
-) -> tuple[Numeric, Numeric, Numeric]:
-    """Seconds of a weight matmul of m tokens: forward, backward (both gradients), the weight's."""
-    forward = gemm(ctx, m, n, k, ctx.element_bytes, main)
-    data = gemm(ctx, m, k, n, ctx.element_bytes, main)
-    # the weight gradient accumulates: its output is read and written in gradient precision
-    weight = gemm(ctx, n, k, m, 2 * ctx.software.gradient_bytes, main)
-    return forward, data + weight, weight
+@dataclass(frozen=True, slots=True)
+class MatmulTimes:
+    """Seconds of weight matmuls: both passes, and of the backward pass the weights' gradients."""
+
+    both: ForwardBackward
+    weight_gradients: Numeric
+
+    def __add__(self, other: MatmulTimes) -> MatmulTimes:
+        return MatmulTimes(self.both + other.both, self.weight_gradients + other.weight_gradients)
+
+    def times(self, number: Numeric) -> MatmulTimes:
+        """Of so many."""
+        return MatmulTimes(self.both.times(number), number * self.weight_gradients)
 
 
-def end_times(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> EndTimes:
-    """Times of the embedding, and of the LM head and loss of the model and its prediction layers.
+def matmul_seconds(ctx: CostContext, sizes: GemmSizes, main: bool = True) -> MatmulTimes:
+    """Seconds of products of (m tokens × k inputs) and (k inputs × n outputs), and their gradients.
 
-    A prediction layer joins a hidden state and an embedding by a matmul of twice the hidden size.
+    main: in the declared precision; else in 16 bits.
     """
-    model, multiplier = ctx.model, ctx.software.coefficients.memory_bound_multiplier
-    h, v = model.hidden_size, model.vocab_size
-    tokens = mbs * ctx.training.sequence_length / cp
-    heads = 1.0 + model.mtp_layers
-    head = matmul_seconds(ctx, tokens, v / tp, h, main=False)
-    joins = [0.0, 0.0, 0.0]
-    if model.mtp_layers:
-        times = matmul_seconds(ctx, tokens, h / tp, 2 * h)
-        joins = [model.mtp_layers * seconds for seconds in times]
-    own = v / (1 if ctx.software.gathers_logits else tp)
-    loss = stream(ctx, multiplier * tokens * own * LOSS_BYTES_PER_LOGIT)
-    return EndTimes(
-        embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
-        head_forward=heads * head[0] + joins[0],
-        head_backward=heads * head[1] + joins[1],
-        head_weights=0.0 if ctx.software.only_1f1b else heads * head[2] + joins[2],
-        loss=heads * loss,
-    )
+    m, n, k, groups = sizes.m, sizes.n, sizes.k, sizes.num_groups
+    forward = gemm(ctx, sizes, ctx.element_bytes, main)
+    data = gemm(ctx, GemmSizes(m, k, n, groups), ctx.element_bytes, main)
+    # the weight gradient accumulates: its output is read and written in gradient precision
+    weight = gemm(ctx, GemmSizes(n, k, m, groups), 2 * ctx.software.gradient_bytes, main)
+    return MatmulTimes(ForwardBackward(forward, data + weight), weight)
 
 
-LOSS_BYTES_PER_LOGIT = 24.0
-"""Cast to FP32 (2+4), maximum (4), exponential and sum (4+4), gradient (4+2): one kernel each."""
-
-EMBEDDING_PASSES = 7.0
-"""Gather (read, write), position or dropout (read, write), gradient (read, read-modify-write)."""
-
-
-def gemm(
-    ctx: CostContext,
-    m: Numeric,
-    n: Numeric,
-    k: Numeric,
-    output_bytes: float,
-    main: bool = True,
-    num_groups: Numeric = 1,
-) -> Numeric:
-    """Seconds of a matmul: a main one, in the declared precision, or one that stays in 16 bits."""
-    return gemm_seconds(
-        m, n, k,
-        num_groups=num_groups,
-        peak_flops=ctx.sustained_flops if main else ctx.sustained_16_flops,
+def gemm(ctx: CostContext, sizes: GemmSizes, output_bytes: float, main: bool = True) -> Numeric:
+    """Seconds of one launch: of main matmuls, in the declared precision, or ones in 16 bits."""
+    device = GemmDevice(
         coefficients=ctx.gemm if main else ctx.gemm_16,
+        peak_flops=ctx.sustained_flops if main else ctx.sustained_16_flops,
         num_multiprocessors=ctx.accelerator.num_multiprocessors,
         hbm_bytes_per_second=ctx.accelerator.hbm_bytes_per_second,
         hbm_efficiency=ctx.accelerator.hbm_efficiency,
-        input_bytes=ctx.matmul_bytes if main else ctx.element_bytes,
-        output_bytes=output_bytes,
-    )  # fmt: skip
+    )
+    input_bytes = ctx.matmul_bytes if main else ctx.element_bytes
+    return gemm_seconds(sizes, device, ElementBytes(input_bytes, output_bytes))
 
 
-def attention_flops(ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric) -> Numeric:
+# ---------------------------------------------------------------- the cores of mixers
+
+
+def attention_flops(ctx: CostContext, share: RankShare) -> Numeric:
     """Forward FLOPs of one layer's attention core on one rank, the causal half counted once.
 
     QKᵀ and PV: 2·s²·heads·(qk_head_dim + v_head_dim) per sequence, halved by the mask; of packed
     documents and under windows the attended share of it.
     """
     s = ctx.training.sequence_length
-    width = (ctx.query_size + ctx.output_size) / tp
-    return mbs * s * s / cp * width * ctx.attended_share
+    width = (ctx.query_size + ctx.output_size) / share.tp
+    return share.mbs * s * s / share.cp * width * ctx.attended_share
 
 
-SCORE_BYTES = {"fused-softmax": (8.0, 16.0), "naive": (28.0, 36.0)}
-"""Bytes of HBM traffic per score where a backend writes the scores, forward and backward.
+SCORE_BYTES: Mapping[str, ForwardBackward] = {
+    "fused-softmax": ForwardBackward(8.0, 16.0),
+    "naive": ForwardBackward(28.0, 36.0),
+}
+"""Bytes of HBM traffic per score where a backend writes the scores.
 
 Fused softmax: QKᵀ out 2, softmax in 2 out 2, PV in 2; back, dP out 2, softmax in 2+2 out 2, the
 QKᵀ and PV gradients in 2+2 each. Naive, one PyTorch operator after another with the softmax in
@@ -230,66 +206,115 @@ PV in 2; back, dP out 2, cast in 2 out 4, softmax in 4+4 out 4, cast in 4 out 2,
 """
 
 DROPOUT_BYTES_PER_SCORE = 5.0
-"""The same of dropout on the scores, either way: in 2 out 2 and the mask 1."""
+"""The same of dropout on the scores, in either pass: in 2 out 2 and the mask 1."""
+
+FLASH_BACKWARD_FLOPS = 2.5
+"""Of the forward pass's: five matmuls where that has two, for it repeats QKᵀ."""
 
 
-def attention_seconds(
-    ctx: CostContext, tp: Numeric, cp: Numeric, mbs: Numeric, ring: Numeric
-) -> tuple[Numeric, Numeric]:
-    """Seconds of one layer's attention core, forward and backward.
+def attention_seconds(ctx: CostContext, share: RankShare) -> ForwardBackward:
+    """Seconds of one layer's attention core.
 
-    Flash: FLOPs at the backend's achieved share of the 16-bit peak; the backward pass does 2.5
-    times the forward's (it recomputes QKᵀ). Backends that materialise the scores do the whole
-    square of both matmuls and carry the N×N tensors through HBM (Korthikanti et al. 2022, §4.1).
+    Flash: FLOPs at the backend's achieved share of the 16-bit peak. Backends that materialise the
+    scores do the whole square of both matmuls and carry the N×N tensors through HBM (Korthikanti
+    et al. 2022, §4.1).
     """
-    coefficients, start = ctx.attention, ctx.gemm_16.overhead_seconds
-    s = ctx.training.sequence_length
-    # a ring works through a document in blocks, each of its ranks' part
-    block = ctx.training.document_length / ring
-    flops = attention_flops(ctx, tp, cp, mbs)
+    coefficients = ctx.attention
+    # a ring works through a document in blocks, one of each of its ranks
+    block_tokens = ctx.training.document_length / share.ring_members
+    causal_flops = attention_flops(ctx, share)
 
-    def kernel(times_forward: float, share: float, starts: float) -> Numeric:
+    def kernels(flops: Numeric, share_of_peak: float, number: float) -> Numeric:
         return flash_seconds(
-            times_forward * flops,
-            block,
+            flops,
+            block_tokens,
             peak_flops=ctx.sustained_16_flops,
-            share=share,
+            share=share_of_peak,
             sequence_half=coefficients.sequence_half,
-            overhead_seconds=starts * start,
+            overhead_seconds=number * ctx.gemm_16.overhead_seconds,
         )
 
-    moved = SCORE_BYTES.get(ctx.attention_backend)
-    if moved is None:
-        return kernel(1.0, coefficients.forward, 1), kernel(2.5, coefficients.backward, 1)
-    flops = flops / ctx.attended_share  # windows and documents are masked, not left out
-    scores = mbs * s * s / cp * ctx.model.num_attention_heads / tp
-    dropped = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
-    return (
-        kernel(2.0, coefficients.forward, 4)
-        + scores * (moved[0] + dropped) / ctx.hbm_bytes_per_second,
-        kernel(4.0, coefficients.backward, 6)
-        + scores * (moved[1] + dropped) / ctx.hbm_bytes_per_second,
+    score_bytes = SCORE_BYTES.get(ctx.attention_backend)
+    if score_bytes is None:
+        return ForwardBackward(
+            kernels(1.0 * causal_flops, coefficients.forward, 1),
+            kernels(FLASH_BACKWARD_FLOPS * causal_flops, coefficients.backward, 1),
+        )
+    # windows and documents are masked, not left out
+    flops = causal_flops / ctx.attended_share
+    s = ctx.training.sequence_length
+    scores = share.mbs * s * s / share.cp * ctx.model.num_attention_heads / share.tp
+    dropout_bytes = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
+    return ForwardBackward(
+        kernels(2.0 * flops, coefficients.forward, 4)
+        + scores * (score_bytes.forward + dropout_bytes) / ctx.hbm_bytes_per_second,
+        kernels(4.0 * flops, coefficients.backward, 6)
+        + scores * (score_bytes.backward + dropout_bytes) / ctx.hbm_bytes_per_second,
     )
 
 
-def scan_seconds(
-    ctx: CostContext, mamba: Mamba, tp: Numeric, cp: Numeric, tokens: Numeric
-) -> tuple[Numeric, Numeric]:
-    """Seconds of one state-space block's convolution, scan and gated norm, forward and backward.
+def scan_seconds(ctx: CostContext, mamba: Mamba, share: RankShare) -> ForwardBackward:
+    """Seconds of one state-space block's convolution, scan and gated norm.
 
     The later of FLOPs, at the share of the 16-bit peak that attention's block matmuls reach, and
     HBM traffic with the software's multiplier.
     """
-    w, start = scan_widths(mamba, tp, cp), ctx.gemm_16.overhead_seconds
+    widths, tokens = scan_widths(mamba, share.tp, share.cp), share.tokens(ctx)
+    flops, num_bytes = scan_flops(mamba, widths), scan_bytes(widths, ctx.element_bytes)
     multiplier = ctx.software.coefficients.memory_bound_multiplier
-    shares = (ctx.attention.forward, ctx.attention.backward)
-    flops, moved = scan_flops(mamba, w), scan_bytes(w, ctx.element_bytes)
 
-    def seconds(way: int) -> Numeric:
-        busy = np.maximum(
-            flops[way] / (ctx.sustained_16_flops * shares[way]),
-            multiplier * moved[way] / ctx.hbm_bytes_per_second,
+    def seconds(
+        flops: Numeric, share_of_peak: float, num_bytes: Numeric, number: Numeric
+    ) -> Numeric:
+        per_token = np.maximum(
+            flops / (ctx.sustained_16_flops * share_of_peak),
+            multiplier * num_bytes / ctx.hbm_bytes_per_second,
         )
-        return tokens * busy + KERNELS[way] * start
+        return tokens * per_token + number * ctx.gemm_16.overhead_seconds
 
-    return seconds(0), seconds(1)
+    return ForwardBackward(
+        seconds(flops.forward, ctx.attention.forward, num_bytes.forward, SCAN_KERNELS.forward),
+        seconds(flops.backward, ctx.attention.backward, num_bytes.backward, SCAN_KERNELS.backward),
+    )
+
+
+# ---------------------------------------------------------------- embedding, head and loss
+
+
+@dataclass(frozen=True, slots=True)
+class EndTimes:
+    """Seconds of what the first and the last stage do besides layers, prediction layers' too."""
+
+    embedding: Numeric  # forward and backward
+    head: ForwardBackward  # LM head matmuls, and the projections of prediction layers' inputs
+    head_weight_gradients: Numeric  # of head.backward; 0 where the software never runs them apart
+    loss: Numeric  # logits traffic of the loss, forward and backward
+
+
+LOSS_BYTES_PER_LOGIT = 24.0
+"""Cast to FP32 (2+4), maximum (4), exponential and sum (4+4), gradient (4+2): one kernel each."""
+
+EMBEDDING_PASSES = 7.0
+"""Gather (read, write), position or dropout (read, write), gradient (read, read-modify-write)."""
+
+
+def end_times(ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer) -> EndTimes:
+    """Seconds of the embedding, and of the LM head and loss of the model and its prediction layers.
+
+    A prediction layer joins a hidden state and an embedding by a matmul of twice the hidden size.
+    """
+    model, multiplier = ctx.model, ctx.software.coefficients.memory_bound_multiplier
+    h, v = model.hidden_size, model.vocab_size
+    tokens = mbs * ctx.training.sequence_length / cp
+    heads = 1.0 + model.mtp_layers
+    head = matmul_seconds(ctx, GemmSizes(tokens, v / tp, h), main=False).times(heads)
+    if model.mtp_layers:
+        join = matmul_seconds(ctx, GemmSizes(tokens, h / tp, 2 * h))
+        head = head + join.times(model.mtp_layers)
+    own_logits = v / (1 if ctx.software.gathers_logits else tp)
+    return EndTimes(
+        embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
+        head=head.both,
+        head_weight_gradients=0.0 if ctx.software.only_1f1b else head.weight_gradients,
+        loss=heads * stream(ctx, multiplier * tokens * own_logits * LOSS_BYTES_PER_LOGIT),
+    )

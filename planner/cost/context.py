@@ -6,16 +6,16 @@ arrays over tiers, resolved once (the attention backend, the peak of the declare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.layers import LayerKind, key_value_sizes, layer_kinds
 from planner.errors import InputError
-from planner.layouts.layout import Numeric
+from planner.layouts.numeric import Numeric
 from planner.problem.cluster import Cluster
 from planner.problem.hardware import (
     Accelerator,
@@ -31,6 +31,7 @@ from planner.problem.topology import Tier, Topology
 from planner.problem.training import Training
 
 Array = NDArray[np.float64]
+Entry = TypeVar("Entry")
 
 SCORE_WRITING_BACKENDS = ("fused-softmax", "naive")
 """Attention backends that write the N×N scores to memory."""
@@ -38,21 +39,25 @@ SCORE_WRITING_BACKENDS = ("fused-softmax", "naive")
 
 @dataclass(frozen=True, slots=True)
 class TierArrays:
-    """Per tier, inner to outer, arrays of length T (bytes per second per accelerator, seconds)."""
+    """Rates and latencies of the tiers, inner to outer: arrays of length T.
+
+    Rates are bytes per second, per accelerator and direction, that large messages of a collective
+    achieve. None stands for what no tier has.
+    """
 
     bytes_per_second: Array  # after oversubscription, before efficiency
-    gather: Array  # achieved bytes per second, ring all-gather and reduce-scatter
+    all_gather: Array  # ring all-gather and reduce-scatter
     all_reduce: Array
     all_to_all: Array
     point_to_point: Array
     hop_seconds: Array
     base_seconds: Array
-    short_send: Array | None = None  # as point_to_point, short on the innermost tier; None: alike
-    mesh_members: tuple[float | None, ...] | None = None  # of full meshes; None: there are none
-    own_part: float | None = None  # of the innermost tier; None: it takes no time
-    rendezvous_seconds: Array | None = None  # a hop's, above the eager limit; None: there is none
-    eager_bytes: float = np.inf  # least of the tiers with a rendezvous
-    sharp: Array | None = None  # as all_reduce, where switches reduce (else 0); None: nowhere
+    short_send: Array | None = None  # as point_to_point, of short messages on the innermost tier
+    mesh_members: tuple[float | None, ...] | None = None  # of full meshes
+    own_share: float | None = None  # see `collectives.own_share_busy`, of the innermost tier
+    rendezvous_seconds: Array | None = None  # of a hop, for messages above the eager limit
+    eager_bytes: float = np.inf  # the lowest limit of the tiers with a rendezvous
+    sharp: Array | None = None  # as all_reduce, where the network's switches reduce, else 0
     sharp_seconds: Array | None = None  # one pass through those switches
 
     @classmethod
@@ -68,9 +73,17 @@ class TierArrays:
         def column(name: str) -> Array:
             return np.array([getattr(tier.fabric, name) for tier in tiers], dtype=float)
 
+        def optional_column(name: str) -> Array:
+            values = [getattr(tier.fabric, name) for tier in tiers]
+            return np.array([0.0 if value is None else value for value in values], dtype=float)
+
+        eager = [float(limit) for tier in tiers if (limit := tier.fabric.eager_bytes) is not None]
+        sharp_efficiency = optional_column("sharp_efficiency")
+        reduces = bool(sharp_efficiency.any())
+        own_share = tiers[0].fabric.own_part
         return cls(
             bytes_per_second=line,
-            gather=line * column("efficiency"),
+            all_gather=line * column("efficiency"),
             all_reduce=line * column("all_reduce_efficiency"),
             all_to_all=line * column("all_to_all_efficiency"),
             point_to_point=line * column("p2p_efficiency"),
@@ -78,9 +91,11 @@ class TierArrays:
             base_seconds=column("base_seconds"),
             short_send=_short_send(tiers, line * column("p2p_efficiency")),
             mesh_members=_mesh_members(tiers),
-            own_part=None if (own := tiers[0].fabric.own_part) is None else float(own),
-            **_rendezvous(tiers),
-            **_sharp(tiers, line),
+            own_share=None if own_share is None else float(own_share),
+            rendezvous_seconds=optional_column("rendezvous_seconds") if eager else None,
+            eager_bytes=min(eager, default=np.inf),
+            sharp=line * sharp_efficiency if reduces else None,
+            sharp_seconds=optional_column("sharp_seconds") if reduces else None,
         )
 
 
@@ -89,22 +104,6 @@ def _short_send(tiers: Sequence[Tier], point_to_point: Array) -> Array | None:
     if rate is None:
         return None
     return np.minimum(point_to_point, [float(rate), *(np.inf for _ in tiers[1:])])
-
-
-def _rendezvous(tiers: Sequence[Tier]) -> dict[str, Any]:
-    limits = [float(limit) for tier in tiers if (limit := tier.fabric.eager_bytes) is not None]
-    if not limits:
-        return {}
-    seconds = [float(tier.fabric.rendezvous_seconds or 0.0) for tier in tiers]
-    return {"rendezvous_seconds": np.array(seconds), "eager_bytes": min(limits)}
-
-
-def _sharp(tiers: Sequence[Tier], line: Array) -> dict[str, Any]:
-    shares = [float(tier.fabric.sharp_efficiency or 0.0) for tier in tiers]
-    if not any(shares):
-        return {}
-    seconds = [float(tier.fabric.sharp_seconds or 0.0) for tier in tiers]
-    return {"sharp": line * shares, "sharp_seconds": np.array(seconds)}
 
 
 def _mesh_members(tiers: Sequence[Tier]) -> tuple[float | None, ...] | None:
@@ -136,14 +135,14 @@ class CostContext:
     hbm_bytes_per_second: float  # achieved on streaming kernels
     element_bytes: float  # of activations and parameters
     matmul_bytes: float  # of a main matmul's inputs
-    kinds: tuple[LayerKind, ...]
+    layer_kinds: tuple[LayerKind, ...]
     attended_share: float  # of the causal half that queries see, mean over layers
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
     cluster: Cluster | None = None  # the usable nodes; None: the whole topology
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides, in layers (see `layouts.stage_split`)."""
+        """What the first and last stage hold besides layers, in layers (`layouts.stage_split`)."""
         return self.software.reserved_layers(self.model)
 
     @property
@@ -158,7 +157,7 @@ class CostContext:
 
     def keys_values_size(self, tp: Numeric) -> Numeric:
         """Elements of keys and values per token over all tp ranks; heads replicate beyond kv."""
-        return sum(key_value_sizes(self.model, tp))
+        return key_value_sizes(self.model, tp).total
 
     @property
     def low_precision(self) -> bool:
@@ -202,7 +201,7 @@ class CostContext:
             ),
             element_bytes=2.0,
             matmul_bytes=ELEMENT_BYTES[training.peak_key],
-            kinds=layer_kinds(model),
+            layer_kinds=layer_kinds(model),
             attended_share=attended_share(
                 model, training.sequence_length, training.document_length
             ),
@@ -220,9 +219,9 @@ def attended_share(model: Model, sequence_length: int, document_length: int) -> 
     query sees its own document (block-diagonal causal mask: Krell et al. 2021, arXiv 2107.02027),
     so d²/2 scores of each are left of s²/2.
     """
-    whole, rest = divmod(sequence_length, document_length)
+    complete, rest = divmod(sequence_length, document_length)
     share = 0.0
-    for number, length in ((whole, document_length), (1, rest)):
+    for number, length in ((complete, document_length), (1, rest)):
         if length:
             piece = length / sequence_length
             share += number * piece * piece * _under_window(model, length)
@@ -244,30 +243,33 @@ def _under_window(model: Model, length: int) -> float:
 
 
 def attention_backend(
-    asked: Literal["auto"] | AttentionBackend, accelerator: Accelerator
+    wanted: Literal["auto"] | AttentionBackend, accelerator: Accelerator
 ) -> AttentionBackend:
-    """The attention backend to cost: the one asked for, or the best the part has.
+    """The attention backend to cost: the one wanted, or the best that the accelerator has.
 
     Raises:
-        InputError: the part has no figures for the backend asked for.
+        InputError: the accelerator has no figures for the backend wanted.
     """
     known = accelerator.attention
-    if asked == "auto":
+    if wanted == "auto":
         return max(
             known,
             key=lambda name: (name not in SCORE_WRITING_BACKENDS, float(known[name].forward)),
         )
-    if asked not in known:
+    if wanted not in known:
         raise InputError(
-            f"accelerator {accelerator.name} has no attention backend {asked!r}",
+            f"accelerator {accelerator.name} has no attention backend {wanted!r}",
             key="training.attention",
-            value=asked,
+            value=wanted,
             allowed=", ".join(["auto", *sorted(known)]),
         )
-    return asked
+    return wanted
 
 
-def _of_precision(accelerator: Accelerator, training: Training, table: Any) -> Any:
+def _of_precision(
+    accelerator: Accelerator, training: Training, table: Mapping[Precision, Entry]
+) -> Entry:
+    """The entry of a table of the accelerator for the precision of the main matmuls."""
     if training.peak_key not in table:
         raise InputError(
             f"accelerator {accelerator.name} has no {training.peak_key} matmuls",

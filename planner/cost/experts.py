@@ -7,36 +7,61 @@ group computes its share of every expert's feed-forward size for the tokens of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.compute import gemm
+from planner.cost.compute import MatmulTimes, gemm
 from planner.cost.context import CostContext
-from planner.cost.elementwise import cast_seconds, stream
+from planner.cost.elementwise import CastElements, cast_seconds, streamed
+from planner.cost.kernels import GemmSizes
 from planner.cost.layers import expert_matmuls
-from planner.layouts.layout import DISPATCHERS, LayoutLike, Numeric
+from planner.cost.passes import ForwardBackward
+from planner.layouts.layout import DISPATCHERS, LayoutLike
+from planner.layouts.numeric import Integer, Numeric
 from planner.problem.blocks import MoE
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertTimes:
-    """Routed experts of one layer, one micro-batch, one rank; seconds."""
+    """Seconds of the routed experts of one layer, one micro-batch, one rank."""
 
-    gemm_forward: Numeric
-    gemm_backward: Numeric
-    memory_forward: Numeric  # router, permutation, activation, casts
-    memory_backward: Numeric
-    gemm_weights: Numeric  # part of gemm_backward: gradients of weights; 0 where none run apart
+    gemm: ForwardBackward
+    memory_bound: ForwardBackward  # router, permutation, activation, casts
+    weight_gradients: Numeric  # of gemm.backward; 0 where the software never runs them apart
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShare:
+    """What of a layout the experts' kernels depend on.
+
+    sequence_cut: the tp ranks that share a sequence shard's tokens, 1 without sequence parallelism.
+    """
+
+    mbs: Integer
+    cp: Integer
+    sequence_cut: Integer
+    ep: Integer
+    etp: Integer
+    dispatcher_index: Integer
+
+    def tokens(self, ctx: CostContext) -> Numeric:
+        """Tokens of a micro-batch that a rank routes."""
+        return self.mbs * ctx.training.sequence_length / self.cp / self.sequence_cut
+
+
+def sequence_cut(layout: LayoutLike) -> Integer:
+    """Ranks that share a sequence shard's tokens between matmuls: tp with sequence parallelism."""
+    return np.where(np.asarray(layout.sp) > 0, layout.tp, 1)
 
 
 def own_tokens(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Tokens of a micro-batch that a rank routes: its shard, cut by sequence parallelism."""
-    cut = np.where(np.asarray(layout.sp) > 0, layout.tp, 1)
-    return layout.mbs * ctx.training.sequence_length / layout.cp / cut
+    return layout.mbs * ctx.training.sequence_length / layout.cp / sequence_cut(layout)
 
 
-def imbalance(ctx: CostContext, moe: MoE, ep: Numeric) -> Numeric:
+def imbalance(ctx: CostContext, moe: MoE, ep: Integer) -> Numeric:
     """Rows of the fullest rank's experts over the mean rank's.
 
     With a coefficient of variation c of the tokens of an expert, the load of the n = E/ep on a rank
@@ -52,82 +77,101 @@ def imbalance(ctx: CostContext, moe: MoE, ep: Numeric) -> Numeric:
 ROUTER_BYTES = 24.0
 """Per token and expert: FP32 scores written and read, top-k, softmax, and the map they make."""
 
-PERMUTE_PASSES, FUSED_PASSES = 10.0, 8.0
-"""Times a token's copies pass HBM in one direction of a layer: permuted (read, write), sent (read),
-received (write), sorted by expert (read, write), and back again the same way without the last
-reading and writing. `flex` writes copies where they belong, so nothing is sorted."""
+PERMUTATION_PASSES: Mapping[str, float] = {"alltoall": 10.0, "flex": 8.0, "allgather": 10.0}
+"""Times a token's copies pass HBM in one direction of a layer, by dispatcher: permuted (read,
+write), sent (read), received (write), sorted by expert (read, write), and back again the same way
+without the last reading and writing. `flex` writes copies where they belong: nothing is sorted."""
+
+_PERMUTATION_PASSES = np.array([PERMUTATION_PASSES[name] for name in DISPATCHERS])
+
+MEMORY_BOUND_KERNELS = 12.0
+"""Kernels of a layer's router, permutations and activation, in each pass."""
 
 
-def expert_times(
-    ctx: CostContext,
-    moe: MoE,
-    tokens: Numeric,
-    ep: Numeric,
-    etp: Numeric,
-    dispatcher_index: Numeric,
-) -> ExpertTimes:
-    """Times of the experts for `tokens` a rank holds; the fullest rank's rows count."""
-    model, software = ctx.model, ctx.software
-    h, f, w = model.hidden_size, moe.expert_ffn_hidden_size, model.expert_hidden_size
-    copies = tokens * moe.top_k
-    rows = copies * etp * imbalance(ctx, moe, ep)
-    groups = np.maximum(moe.num_experts / ep, 1.0)
-    per_expert = rows / groups
-    forward, backward, weights = 0.0, 0.0, 0.0
-    for matmul in expert_matmuls(model, f, etp):
-        n, k = matmul.outputs, matmul.inputs
-        forward = forward + _grouped(ctx, groups, per_expert, n, k, ctx.element_bytes)
-        backward = backward + _grouped(ctx, groups, per_expert, k, n, ctx.element_bytes)
-        weight = _grouped(ctx, groups, n, k, per_expert, 2 * software.gradient_bytes)
-        backward, weights = backward + weight, weights + weight
-    flex = np.asarray(dispatcher_index) == DISPATCHERS.index("flex")
-    passes = np.where(flex, FUSED_PASSES, PERMUTE_PASSES)
-    up = 2 * f if model.gated_mlp else f
-    act_forward, act_backward = (3 * f, 5 * f) if model.gated_mlp else (2 * f, 3 * f)
-    permuted = passes * copies * w + 3 * tokens * h
-    multiplier = software.coefficients.memory_bound_multiplier
-    router = tokens * moe.num_experts * ROUTER_BYTES
-    e = ctx.element_bytes
-    elements = groups * w * (up + f) / etp
-    cast = cast_seconds(ctx, rows * (w + f / etp), rows * (w + up / etp), elements, 2)
+def expert_times(ctx: CostContext, moe: MoE, share: ExpertShare) -> ExpertTimes:
+    """Seconds of the experts' kernels for the tokens that ranks hold; the fullest rank counts."""
+    copies = share.tokens(ctx) * moe.top_k
+    rows = copies * share.etp * imbalance(ctx, moe, share.ep)
+    matmuls = _matmuls(ctx, moe, share, rows)
     return ExpertTimes(
-        gemm_forward=forward,
-        gemm_backward=backward,
-        memory_forward=stream(
-            ctx, multiplier * (e * (permuted + rows * act_forward / etp) + router), 12
-        )
-        + cast[0],
-        memory_backward=stream(
-            ctx, multiplier * (e * (permuted + rows * act_backward / etp) + router), 12
-        )
-        + cast[1],
-        gemm_weights=0.0 if software.only_1f1b else weights,
+        gemm=matmuls.both,
+        memory_bound=_memory_bound(ctx, moe, share, rows) + _casts(ctx, moe, share, rows),
+        weight_gradients=0.0 if ctx.software.only_1f1b else matmuls.weight_gradients,
     )
 
 
-def _grouped(
-    ctx: CostContext, groups: Numeric, m: Numeric, n: Numeric, k: Numeric, output_bytes: float
-) -> Numeric:
+def experts_per_rank(moe: MoE, ep: Integer) -> Numeric:
+    """Experts of one layer on one rank, 1 at least."""
+    return np.maximum(moe.num_experts / ep, 1.0)
+
+
+def _matmuls(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric) -> MatmulTimes:
+    """Seconds of the matmuls of a rank's experts, for so many rows in all."""
+    groups = experts_per_rank(moe, share.ep)
+    per_expert = rows / groups
+    times = MatmulTimes(ForwardBackward(0.0, 0.0), 0.0)
+    for matmul in expert_matmuls(ctx.model, moe.expert_ffn_hidden_size, share.etp):
+        n, k = matmul.outputs, matmul.inputs
+        forward = _grouped(ctx, GemmSizes(per_expert, n, k, groups), ctx.element_bytes)
+        data = _grouped(ctx, GemmSizes(per_expert, k, n, groups), ctx.element_bytes)
+        weight_sizes = GemmSizes(n, k, per_expert, groups)
+        weight = _grouped(ctx, weight_sizes, 2 * ctx.software.gradient_bytes)
+        times = times + MatmulTimes(ForwardBackward(forward, data), 0.0)
+        times = times + MatmulTimes(ForwardBackward(0.0, weight), weight)
+    return times
+
+
+def _grouped(ctx: CostContext, sizes: GemmSizes, output_bytes: float) -> Numeric:
     """Seconds of one matmul per expert of the rank: one after another, or all in one kernel."""
-    rows, depth = np.maximum(m, 1.0), np.maximum(k, 1.0)
+    rows, depth = np.maximum(sizes.m, 1.0), np.maximum(sizes.k, 1.0)
     if not ctx.software.groups_matmuls:
-        return groups * gemm(ctx, rows, n, depth, output_bytes)
-    return gemm(ctx, rows, n, depth, output_bytes, num_groups=groups)
+        return sizes.num_groups * gemm(ctx, GemmSizes(rows, sizes.n, depth), output_bytes)
+    return gemm(ctx, GemmSizes(rows, sizes.n, depth, sizes.num_groups), output_bytes)
 
 
-KERNELS_PER_EXPERT_FORWARD, KERNELS_PER_EXPERT_BACKWARD = 6.0, 11.0
-KERNELS_AROUND_FORWARD, KERNELS_AROUND_BACKWARD = 40.0, 40.0
+def _memory_bound(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric) -> ForwardBackward:
+    """Seconds of the router, the permutations of tokens and the experts' activation."""
+    model, tokens, f = ctx.model, share.tokens(ctx), moe.expert_ffn_hidden_size
+    passes = _PERMUTATION_PASSES[share.dispatcher_index]
+    permuted = passes * (tokens * moe.top_k) * model.expert_hidden_size
+    permuted = permuted + 3 * tokens * model.hidden_size
+    router = tokens * moe.num_experts * ROUTER_BYTES
+    # elements an activation reads and writes: a gated one has two inputs
+    activation = ForwardBackward(3 * f, 5 * f) if model.gated_mlp else ForwardBackward(2 * f, 3 * f)
+
+    def num_bytes(activated: Numeric) -> Numeric:
+        moved = ctx.element_bytes * (permuted + rows * activated / share.etp) + router
+        return ctx.software.coefficients.memory_bound_multiplier * moved
+
+    return streamed(
+        ctx,
+        ForwardBackward(num_bytes(activation.forward), num_bytes(activation.backward)),
+        ForwardBackward(MEMORY_BOUND_KERNELS, MEMORY_BOUND_KERNELS),
+    )
+
+
+def _casts(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric) -> ForwardBackward:
+    """Seconds of casting the experts' inputs, gradients and weights to low precision."""
+    width, f = ctx.model.expert_hidden_size, moe.expert_ffn_hidden_size
+    up = 2 * f if ctx.model.gated_mlp else f
+    elements = CastElements(
+        inputs=rows * (width + f / share.etp),
+        gradients=rows * (width + up / share.etp),
+        weights=experts_per_rank(moe, share.ep) * width * (up + f) / share.etp,
+    )
+    return cast_seconds(ctx, elements, 2)
+
+
+KERNELS_PER_EXPERT = ForwardBackward(6.0, 11.0)
+KERNELS_AROUND = ForwardBackward(40.0, 40.0)
 """Starts of a framework for a layer's experts: for each expert two matmuls and their casts, then
 four (Transformer Engine's grouped linear starts them one by one), and router, permutations,
-exchanges and their bookkeeping around them."""
+dispatch, combine and their bookkeeping around them."""
 
 
-def expert_kernels(ctx: CostContext, moe: MoE, layout: LayoutLike) -> tuple[Numeric, Numeric]:
-    """Kernels that a layer's experts start, forward and backward."""
-    experts = np.maximum(moe.num_experts / layout.ep, 1.0)
+def expert_kernels(ctx: CostContext, moe: MoE, layout: LayoutLike) -> ForwardBackward:
+    """Kernels that a layer's experts start."""
+    experts = experts_per_rank(moe, layout.ep)
     if ctx.software.groups_matmuls:
         experts = np.ones_like(experts)
-    return (
-        KERNELS_AROUND_FORWARD + KERNELS_PER_EXPERT_FORWARD * experts,
-        KERNELS_AROUND_BACKWARD + KERNELS_PER_EXPERT_BACKWARD * experts,
-    )
+    return KERNELS_AROUND + KERNELS_PER_EXPERT.times(experts)

@@ -1,6 +1,7 @@
-"""Bytes a rank holds at its peak, by stage, in additive terms.
+"""Bytes a rank holds at its peak, by stage, in additive terms, and whether they fit.
 
-Terms: parameters, gradients, optimizer, activations, logits, buffers, runtime, allocator.
+Terms: parameters, gradients, optimizer, activations, logits, buffers, runtime, allocator. Model
+states are counted in `planner.cost.model_states`, what a layer keeps in `planner.cost.activations`.
 Stage arrays carry the stages first: shape (S, …) for S stages considered.
 """
 
@@ -12,30 +13,31 @@ from functools import reduce
 import numpy as np
 
 from planner.cost.activations import (
-    exchange_bytes,
-    fragmented_bytes,
     layer_activations,
-    loss_bytes,
     recomputed_score_bytes,
-    whole_layers,
+    shard_tokens,
     working_bytes,
 )
 from planner.cost.context import CostContext
-from planner.cost.experts import own_tokens
-from planner.cost.folds import Held, microbatches_in_flight
-from planner.cost.layers import attention_matmuls, held_stages, latent_matmuls, model_stages
-from planner.cost.pipeline import DIRECTIONS
-from planner.cost.recompute import counts_any, kept_whole
-from planner.cost.traffic import Parameters
-from planner.cost.ways import offloads_activations, offloads_any, offloads_optimizer
-from planner.layouts.layout import LayoutLike, Numeric
-from planner.problem.blocks import Blocks
-
-OPTIMIZER_BYTES = 12.0
-"""FP32 master weight and Adam's two moments, per parameter."""
-
-Holds = tuple[tuple[Held, tuple[Numeric, ...]], ...]
-"""The stages that ranks hold, and their layers of each kind; ranks first, shape (S, …)."""
+from planner.cost.experts import imbalance, own_tokens
+from planner.cost.model_states import (
+    OPTIMIZER_BYTES,
+    device_state_bytes,
+    own_parameters,
+    stage_parameters,
+)
+from planner.cost.offload import (
+    offloads_activations,
+    offloads_any,
+    offloads_nothing,
+    offloads_optimizer,
+    place_activations,
+)
+from planner.cost.pipeline import microbatches_in_flight
+from planner.cost.recompute import counts_layers, layers_kept, recomputes_layers
+from planner.cost.stages import RankStages, StageLayers, candidate_ranks, rank_stages
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Numeric
 
 VERDICTS = ("fits", "fragile", "no")
 
@@ -56,188 +58,129 @@ class StageMemory:
     @property
     def total(self) -> Numeric:
         """Peak bytes, shape (S, …)."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        peak_bytes: Numeric = sum(getattr(self, f.name) for f in fields(self))
+        return peak_bytes
 
 
-def layer_parameters(ctx: CostContext, tp: Numeric, blocks: Blocks) -> Numeric:
-    """Parameters of one decoder layer over its tp ranks, without routed experts.
-
-    Key/value heads replicate beyond kv; latent attention's down-projections, routers and
-    projections to the experts' latent are whole on every rank.
-    """
-    m = ctx.model
-    parameters: Numeric = m.num_parameters_of(blocks)
-    wholes = latent_matmuls(m) if "experts" in blocks else ()
-    whole = m.hidden_size * m.moe.num_experts if "experts" in blocks and m.moe is not None else 0
-    if "attention" in blocks and m.mla is None:
-        replicated = ctx.keys_values_size(tp) - ctx.keys_values_size(1)
-        parameters = parameters + replicated * (m.hidden_size + m.has_bias("qkv"))
-    elif "attention" in blocks:
-        wholes += tuple(matmul for matmul in attention_matmuls(m, 1) if matmul.whole)
-    whole += int(sum(matmul.inputs * matmul.outputs for matmul in wholes))
-    return parameters + (tp - 1.0) * whole if whole else parameters
+def stage_memory(ctx: CostContext, layout: LayoutLike, ranks: StageLayers) -> StageMemory:
+    """Peak memory of ranks with given numbers of layers, shape (S, …)."""
+    return memory_of(ctx, layout, rank_stages(ctx, layout, ranks))
 
 
-def stage_parameters(
-    ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
-) -> Parameters:
-    """Parameters of one rank of `stage` before data-parallel sharding; tp cuts matrices."""
-    return parameters_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
-
-
-def parameters_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> Parameters:
-    """The same of ranks that hold these stages."""
-    parts = [_held_parameters(ctx, layout, part, by_kind) for part, by_kind in holds]
-    return reduce(
-        lambda one, other: Parameters(one.dense + other.dense, one.experts + other.experts), parts
-    )
-
-
-def rank_holds(ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric) -> Holds:
-    """The stages that the rank of each of these holds, and their layers of each kind."""
-    plain = ctx.software.only_1f1b
-    return held_stages(ctx.model, layout, stage, layers, ctx.reserved, plain)
-
-
-def rank_classes(
-    ctx: CostContext, layout: LayoutLike, latest: bool = False
-) -> tuple[Numeric, Numeric]:
-    """Stages that can be the fullest, or (`latest`) the one that the step waits for, and the
-    model's layers on them: (S, …) each."""
-    return model_stages(ctx.model, layout, ctx.reserved, ctx.software.only_1f1b, latest)
-
-
-def _held_parameters(
-    ctx: CostContext, layout: LayoutLike, part: Held, by_kind: tuple[Numeric, ...]
-) -> Parameters:
-    """Parameters of a stage that a rank holds.
-
-    The first stage holds the embedding, the last the LM head: a copy of the embedding where they
-    are tied and live on different stages. Prediction layers on the last stage read a copy too.
-    """
-    m = ctx.model
-    first, last = part.first, part.last
-    table = float(m.vocab_size) * m.hidden_size
-    positions = float(m.num_position_embeddings) * m.hidden_size
-    head = last & ~(first & m.tied_embeddings)
-    cut = first * table + head * table
-    if m.has_bias("head"):
-        cut = cut + last * m.vocab_size
-    experts: Numeric = 0.0
-    for kind, held in zip(ctx.kinds, by_kind, strict=True):
-        cut = cut + held * layer_parameters(ctx, layout.tp, kind.blocks)
-        if kind.experts:
-            experts = experts + held * (float(m.num_expert_parameters) / layout.ep)
-    if m.mtp_layers:
-        joins = m.mtp_layers * (2.0 * m.hidden_size * m.hidden_size)
-        cut = cut + last * (joins + ~(first | m.tied_embeddings) * table)
-    dense = cut / layout.tp + first * positions + last * m.num_norm_parameters
-    return Parameters(dense, experts / layout.etp)
-
-
-def stage_memory(
-    ctx: CostContext, layout: LayoutLike, stage: Numeric, layers: Numeric
-) -> StageMemory:
-    """Peak memory of one rank of each of the given stages with the given numbers of layers."""
-    return memory_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
-
-
-def memory_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> StageMemory:
-    """The same of ranks that hold these stages."""
-    software = ctx.software
-    parameters = parameters_of(ctx, layout, holds)
-    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    kept, plain, working, again = _activations(ctx, layout, holds)
-    last = reduce(np.logical_or, [part.last for part, _ in holds])
-    logits = last * loss_bytes(ctx, layout)
-    gathered = tokens * ctx.model.hidden_size * ctx.element_bytes * (np.asarray(layout.tp) > 1)
-    communicators = num_communicators(ctx, layout) * software.communicator_bytes
-    zeros = 0.0 * parameters.dense
+def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> StageMemory:
+    """Peak memory of ranks that hold given stages, shape (S, …)."""
+    states = device_state_bytes(ctx, layout, stage_parameters(ctx, layout, stages))
+    flight = _activations_in_flight(ctx, layout, stages)
+    kept, fragmenting = flight.kept, flight.fragmenting
     if offloads_any(layout):
-        kept, _ = on_device(layout, kept, two_layers_bytes(ctx, layout))
-        plain = np.minimum(plain, kept)
+        kept = place_activations(layout, kept, largest_layer_bytes(ctx, layout)).on_device
+        fragmenting = np.minimum(fragmenting, kept)
+    is_last = reduce(np.logical_or, [stage.is_last for stage in stages])
+    logits = is_last * logits_bytes(ctx, layout)
+    zeros = 0.0 * states.parameters  # so that terms alike on all stages have the others' shape
     return StageMemory(
-        **_on_host(layout, state_bytes(ctx, layout, parameters)),
-        # the loss is over before the first layer is passed back: what one frees the other takes
-        activations=kept + again + np.maximum(working - logits, 0.0),
+        parameters=states.parameters,
+        gradients=states.gradients,
+        optimizer=states.optimizer,
+        # the loss is over before the first layer is passed back, which takes what it frees
+        activations=kept + flight.recomputed_scores + np.maximum(flight.working - logits, 0.0),
         logits=logits,
-        buffers=2 * gathered + exchange_bytes(ctx, layout) + zeros,
-        runtime=software.runtime_bytes + communicators + zeros,
-        allocator=fragmented_bytes(ctx, layout, plain) + zeros,
+        buffers=buffer_bytes(ctx, layout) + zeros,
+        runtime=runtime_bytes(ctx, layout) + zeros,
+        allocator=fragmentation_bytes(ctx, layout, fragmenting) + zeros,
     )
 
 
-def _activations(
-    ctx: CostContext, layout: LayoutLike, holds: Holds
-) -> tuple[Numeric, Numeric, Numeric, Numeric]:
-    """Bytes of what layers in flight keep, of it (where layers are counted) by those that are not
-    run again whole, of the layer being passed back, of its scores again."""
+# ---------------------------------------------------------------- activations
+
+
+@dataclass(frozen=True, slots=True)
+class _ActivationsInFlight:
+    """Bytes of activations on ranks at their peak, shape (S, …).
+
+    kept: what layers keep of all micro-batches in flight. fragmenting: what of it fragments the
+    allocator's memory. working: of the layer being passed back, of the kind that takes the most;
+    recomputed_scores: of its attention scores, where they are computed a second time.
+    """
+
+    kept: Numeric
+    fragmenting: Numeric
+    working: Numeric
+    recomputed_scores: Numeric
+
+
+def _activations_in_flight(
+    ctx: CostContext, layout: LayoutLike, stages: RankStages
+) -> _ActivationsInFlight:
+    """Activations of ranks that hold given stages."""
     kept: Numeric = 0.0
-    plain: Numeric = 0.0
+    of_kept_layers: Numeric = 0.0
     working: Numeric = 0.0
-    again: Numeric = 0.0
-    only_1f1b = ctx.software.only_1f1b
-    flights = [microbatches_in_flight(layout, part, only_1f1b) for part, _ in holds]
-    counted = counts_any(layout)
-    for i, kind in enumerate(ctx.kinds):
+    scores: Numeric = 0.0
+    in_flight = [microbatches_in_flight(layout, stage, ctx.software.only_1f1b) for stage in stages]
+    counted = counts_layers(layout)
+    for i, kind in enumerate(ctx.layer_kinds):
         layer = layer_activations(ctx, layout, kind.blocks)
-        for (_, by_kind), flight in zip(holds, flights, strict=True):
-            kept = kept + by_kind[i] * flight * layer.kept
+        for stage, microbatches in zip(stages, in_flight, strict=True):
+            layers = stage.layers_by_kind[i]
+            kept = kept + layers * microbatches * layer.kept
             if counted:
-                others = kept_whole(layout, by_kind[i]) * flight
+                # layers beyond those that are counted keep everything
+                others = layers_kept(layout, layers) * microbatches
                 kept = kept + others * (layer.everything - layer.kept)
-                plain = plain + others * layer.everything
+                of_kept_layers = of_kept_layers + others * layer.everything
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
-        again = np.maximum(again, recomputed_score_bytes(layout, layer))
-    plain = plain + ~whole_layers(layout) * kept if counted else kept
-    return kept, plain, working, again
+        scores = np.maximum(scores, recomputed_score_bytes(layout, layer))
+    fragmenting = of_kept_layers + ~recomputes_layers(layout) * kept if counted else kept
+    return _ActivationsInFlight(kept, fragmenting, working, scores)
 
 
-def two_layers_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Bytes that two layers keep, of the kind that keeps the most."""
-    most: Numeric = 0.0
-    for kind in ctx.kinds:
-        most = np.maximum(most, layer_activations(ctx, layout, kind.blocks).kept)
-    return 2.0 * most
+def largest_layer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes that one layer and micro-batch keep, of the kind that keeps the most."""
+    largest: Numeric = 0.0
+    for kind in ctx.layer_kinds:
+        largest = np.maximum(largest, layer_activations(ctx, layout, kind.blocks).kept)
+    return largest
 
 
-def on_device(layout: LayoutLike, kept: Numeric, two: Numeric) -> tuple[Numeric, Numeric]:
-    """Bytes of activations on the device and on the host.
+# ---------------------------------------------------------------- other terms
 
-    Of what is offloaded two layers' stay: one is computed on while the other travels.
+
+def logits_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of the loss of one micro-batch: logits, copies and gradients of a rank's vocabulary.
+
+    Gathered over tp, each rank holds the whole vocabulary, and with it the gathered 16-bit
+    logits and their gradient. Prediction layers have a loss each.
     """
-    stay = np.where(offloads_activations(layout), np.minimum(kept, two), kept)
-    return stay, kept - stay
+    software, tp = ctx.software, np.asarray(layout.tp)
+    tokens = shard_tokens(ctx, layout) * (1 + ctx.model.mtp_layers)
+    if software.gathers_logits:
+        gathered = 2.0 * ctx.element_bytes * (tp > 1)
+        return tokens * ctx.model.vocab_size * (software.logits_bytes + gathered)
+    return tokens * (ctx.model.vocab_size * software.logits_bytes) / tp
 
 
-def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Pinned bytes of the host's memory that the rank with the most takes (shape of the layout).
-
-    Of the optimizer: master weights, both moments and a copy of the gradients, of a rank's share.
-    """
-    stage, layers = rank_classes(ctx, layout)
-    found = host_bytes_of(ctx, layout, rank_holds(ctx, layout, stage, layers))
-    return np.max(found, axis=0)
+def buffer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of the buffers of traffic: gathered hidden states, and tokens of experts."""
+    hidden = shard_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
+    gathered = hidden * (np.asarray(layout.tp) > 1)
+    return 2 * gathered + dispatch_bytes(ctx, layout)
 
 
-def host_bytes_of(ctx: CostContext, layout: LayoutLike, holds: Holds) -> Numeric:
-    """The same of ranks that hold these stages, shape (S, …)."""
-    kept, _, _, _ = _activations(ctx, layout, holds)
-    _, away = on_device(layout, kept, two_layers_bytes(ctx, layout))
-    per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
-    states = per_state * own_parameters(ctx, layout, parameters_of(ctx, layout, holds))
-    return away + offloads_optimizer(layout) * states
+def dispatch_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of tokens on their way to experts and back: what leaves and what comes in."""
+    moe = ctx.model.moe
+    if moe is None:
+        return 0.0
+    copies = own_tokens(ctx, layout) * moe.top_k * imbalance(ctx, moe, layout.ep)
+    moved = copies * ctx.model.expert_hidden_size * ctx.element_bytes
+    return 2 * moved * (np.asarray(layout.ep) > 1)
 
 
-def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
-    """Parameters whose optimizer states a rank holds; experts' shard over edp alone."""
-    sharded = np.asarray(layout.zero_stage) >= 1
-    shards = state_shards(ctx, layout)
-    own = parameters.dense / np.where(sharded, shards, 1)
-    if ctx.model.moe is None:
-        return own
-    edp = shards * layout.tp / (layout.etp * layout.ep)
-    return own + parameters.experts / np.where(sharded, edp, 1)
+def runtime_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Bytes of a process's context and libraries, and of its communicators' buffers."""
+    communicators = num_communicators(ctx, layout) * ctx.software.communicator_bytes
+    return ctx.software.runtime_bytes + communicators
 
 
 def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -246,102 +189,84 @@ def num_communicators(ctx: CostContext, layout: LayoutLike) -> Numeric:
     sizes = [layout.tp, layout.cp, layout.pp, shards, layout.dp_replicate]
     if ctx.model.moe is not None:
         edp = layout.tp * shards / (layout.etp * layout.ep)
-        sizes += [
-            layout.ep,
-            layout.etp,
-            np.where((np.asarray(layout.ep) > 1) | (edp != shards), edp, 1),
-        ]
+        own_group = (np.asarray(layout.ep) > 1) | (edp != shards)
+        sizes += [layout.ep, layout.etp, np.where(own_group, edp, 1)]
     return sum(1.0 * (np.asarray(size) > 1) for size in sizes)
 
 
-def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> dict[str, Numeric]:
-    """Parameters, gradients and optimizer states; experts' shard over edp alone."""
-    shards = state_shards(ctx, layout)
-    # what ZeRO-3 gathers at a time, twice with prefetch
-    unit: Numeric = 0.0
-    for kind in ctx.kinds:
-        unit = np.maximum(unit, layer_parameters(ctx, layout.tp, kind.blocks) / layout.tp)
-    found = _sharded_bytes(ctx, layout, parameters.dense, shards, unit)
-    if ctx.model.moe is None:
-        return found
-    edp = shards * layout.tp / (layout.etp * layout.ep)
-    experts = float(ctx.model.num_expert_parameters) / (layout.ep * layout.etp)
-    of_experts = _sharded_bytes(ctx, layout, parameters.experts, edp, experts)
-    return {name: found[name] + of_experts[name] for name in found}
+def fragmentation_bytes(ctx: CostContext, layout: LayoutLike, fragmenting: Numeric) -> Numeric:
+    """Bytes of the caching allocator's blocks that fit no request.
 
-
-def resident_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
-    """Parameters, gradients and optimizer states on the device."""
-    return sum(_on_host(layout, state_bytes(ctx, layout, parameters)).values())
-
-
-def _on_host(layout: LayoutLike, states: dict[str, Numeric]) -> dict[str, Numeric]:
-    """The states on the device where those of the optimizer are offloaded."""
-    if not offloads_any(layout):
-        return states
-    return states | {"optimizer": np.where(offloads_optimizer(layout), 0.0, states["optimizer"])}
-
-
-def state_shards(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Ranks that share the states of a stage: cp·dp_shard, in each direction of dualpipe."""
-    shards = 1.0 * layout.cp * layout.dp_shard
-    if "dualpipe" not in ctx.software.schedules:
-        return shards
-    return shards * DIRECTIONS[layout.schedule_index]
-
-
-def _sharded_bytes(
-    ctx: CostContext, layout: LayoutLike, parameters: Numeric, shards: Numeric, unit: Numeric
-) -> dict[str, Numeric]:
-    software, zero = ctx.software, np.asarray(layout.zero_stage)
-    weights, once = weight_bytes(ctx), gathers_once(ctx, layout)
-    return {
-        "parameters": np.where((zero == 3) & ~once, 2 * unit * weights, parameters * weights),
-        "gradients": parameters
-        * software.gradient_bytes
-        * np.where(zero >= 2, 1 / shards + once, 1)
-        + (zero == 3) * unit * ctx.element_bytes,
-        "optimizer": parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
-    }
-
-
-def weight_bytes(ctx: CostContext) -> float:
-    """Bytes a parameter's weight takes: in 16 bits, and as low-precision matmuls read it.
-
-    Software whose low-precision weights are primary holds them by rows and by columns, and no
-    16-bit ones; what stays in 16 bits (tables, norms) takes as much.
+    A share of what layers keep that are not recomputed as a whole (`fragmenting`), which comes in
+    many sizes. Layers that are keep blocks of one size, which take each other's place.
     """
-    primary = ctx.training.precision in ctx.software.low_precision_parameters
-    copies = ctx.low_precision * ctx.matmul_bytes
-    return 2.0 * ctx.matmul_bytes if primary else ctx.element_bytes + copies
+    share = ctx.software.coefficients.allocator_fraction
+    many_sizes = ~recomputes_layers(layout) | (np.asarray(layout.recompute_layers) > 0)
+    return fragmenting * (share * many_sizes)
 
 
-def gathers_once(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Whether ZeRO-2 and 3 leave a stage's weights and gradients whole between micro-batches."""
-    if not ctx.software.gathers_once_in_pipelines:
-        return np.False_
-    return (np.asarray(layout.zero_stage) >= 2) & (np.asarray(layout.pp) > 1)
+# ---------------------------------------------------------------- the fullest rank
 
 
 def worst_stage(ctx: CostContext, layout: LayoutLike) -> tuple[StageMemory, Numeric]:
-    """Memory of the stages that can be fullest, and the peak over them (shape of the layout)."""
-    stage, layers = rank_classes(ctx, layout)
-    memory = stage_memory(ctx, layout, stage, layers)
-    return memory, np.max(memory.total, axis=0)
+    """Memory of the ranks that can be fullest, shape (S, …), and the peak over them, shape (…)."""
+    memory = stage_memory(ctx, layout, candidate_ranks(ctx, layout))
+    peak: Numeric = np.max(memory.total, axis=0)
+    return memory, peak
 
 
 def floor_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Peak bytes that no way of recomputing goes under: layers keep their inputs alone."""
-    stage, layers = rank_classes(ctx, layout)
-    parameters = stage_parameters(ctx, layout, stage, layers)
-    kept = resident_bytes(ctx, layout, parameters)
-    tokens = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
-    stays = ~offloads_activations(layout)
-    for part, by_kind in rank_holds(ctx, layout, stage, layers):
-        flight = stays * microbatches_in_flight(layout, part, ctx.software.only_1f1b)
-        for held in by_kind:
-            kept = kept + held * flight * tokens
-    return np.max(kept, axis=0) + ctx.software.runtime_bytes
+    """Lower bound of the peak bytes under any recompute, shape of the layout.
+
+    Layers keep at least their inputs.
+    """
+    stages = rank_stages(ctx, layout, candidate_ranks(ctx, layout))
+    held = device_state_bytes(ctx, layout, stage_parameters(ctx, layout, stages)).total
+    layer_input = own_tokens(ctx, layout) * ctx.model.hidden_size * ctx.element_bytes
+    on_device = ~offloads_activations(layout)
+    for stage in stages:
+        microbatches = on_device * microbatches_in_flight(layout, stage, ctx.software.only_1f1b)
+        for layers in stage.layers_by_kind:
+            held = held + layers * microbatches * layer_input
+    peak: Numeric = np.max(held, axis=0)
+    return peak + ctx.software.runtime_bytes
+
+
+# ---------------------------------------------------------------- the host's memory
+
+
+def host_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+    """Pinned bytes of the host's memory that the rank with the most takes (shape of the layout)."""
+    stages = rank_stages(ctx, layout, candidate_ranks(ctx, layout))
+    most: Numeric = np.max(host_bytes_of(ctx, layout, stages), axis=0)
+    return most
+
+
+def host_bytes_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Numeric:
+    """The same of ranks that hold these stages, shape (S, …).
+
+    Of the optimizer: master weights, both moments and a copy of the gradients, of a rank's share.
+    """
+    kept = _activations_in_flight(ctx, layout, stages).kept
+    placed = place_activations(layout, kept, largest_layer_bytes(ctx, layout))
+    per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
+    own = own_parameters(ctx, layout, stage_parameters(ctx, layout, stages))
+    return placed.on_host + offloads_optimizer(layout) * (per_state * own)
+
+
+PINNED_SHARE = 0.9
+"""Of the host's memory, what can be pinned besides the system, its page cache and the data."""
+
+
+def host_holds(ctx: CostContext, layout: LayoutLike) -> Boolean:
+    """Whether the host's memory holds what is offloaded."""
+    host = ctx.accelerator.host
+    if host is None or not offloads_any(layout):
+        return offloads_nothing(layout)
+    return host_bytes(ctx, layout) <= PINNED_SHARE * host.memory_bytes
+
+
+# ---------------------------------------------------------------- verdicts
 
 
 def limit_bytes(ctx: CostContext, verdict: str) -> float:
@@ -350,22 +275,12 @@ def limit_bytes(ctx: CostContext, verdict: str) -> float:
     return capacity * (1.0 - float(ctx.software.fragile_fraction) * (verdict == "fits"))
 
 
-def verdict_index(ctx: CostContext, layout: LayoutLike, peak_bytes: Numeric) -> Numeric:
+def verdict_index(ctx: CostContext, layout: LayoutLike, peak_bytes: Numeric) -> Integer:
     """Position in VERDICTS: fits below the band under capacity, fragile inside it, no above.
 
     No as well where the host's memory does not hold what is offloaded.
     """
-    device = sum(1 * (peak_bytes > limit_bytes(ctx, verdict)) for verdict in VERDICTS[:-1])
-    return np.where(host_holds(ctx, layout), device, len(VERDICTS) - 1)
-
-
-PINNED_SHARE = 0.9
-"""Of the host's memory, what can be pinned beside the system, its page cache and the data."""
-
-
-def host_holds(ctx: CostContext, layout: LayoutLike) -> Numeric:
-    """Whether the host's memory holds what is offloaded."""
-    host = ctx.accelerator.host
-    if host is None or not offloads_any(layout):
-        return np.asarray(layout.offload_index) == 0
-    return host_bytes(ctx, layout) <= PINNED_SHARE * host.memory_bytes
+    fits, fragile, no = (VERDICTS.index(verdict) for verdict in ("fits", "fragile", "no"))
+    in_band = peak_bytes > limit_bytes(ctx, "fits")
+    above = (peak_bytes > limit_bytes(ctx, "fragile")) | ~np.asarray(host_holds(ctx, layout))
+    return np.where(above, no, np.where(in_band, fragile, fits))

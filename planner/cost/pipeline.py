@@ -1,8 +1,8 @@
-"""Stages of a pipeline: which count, what is in flight, how long it idles.
+"""A pipeline over a step: micro-batches in flight, idle time, and what runs at the same time.
 
-How layers are split over stages is said in `planner.layouts.stage_split`. Of the folded schedules
-(`planner.cost.folds`) a rank holds two stages of the way that micro-batches take. The closed forms
-here equal the schedules played out (`planner.layouts.timeline`).
+The closed forms here equal the schedules played out (`planner.layouts.timeline`). Which stages a
+rank holds is said in `planner.cost.stages`; folded schedules (dualpipe, zb-v, dualpipev) lay two on
+it. What is true of a schedule is looked up by its name, in tables with one entry per schedule.
 """
 
 from __future__ import annotations
@@ -11,141 +11,85 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layouts.layout import SCHEDULES, LayoutLike, Numeric
-from planner.layouts.stage_split import (
-    NONE,
-    Cut,
-    Reserved,
-    by_stage,
-    default_stage_layers,
-    first_extra,
-    given_stages,
-    placed_layers,
-)
+from planner.cost.passes import Passes
+from planner.cost.stages import IS_FOLDED, RankStage
+from planner.layouts.layout import SCHEDULES, LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Mask, Numeric
+
+_RUNS_BOTH_PASSES = np.isin(SCHEDULES, ("dualpipe", "dualpipev"))
+_PASSES_CHUNKS_IN_TURN = np.isin(SCHEDULES, ("interleaved", "interleaved-zb"))
+_SPLITS_BACKWARD = ~np.isin(SCHEDULES, ("1f1b", "interleaved"))
+_IS_ZERO_BUBBLE = np.isin(SCHEDULES, ("zb-h1", "interleaved-zb"))
+_STARTS_BACKWARD_EARLY = np.isin(SCHEDULES, ("zb-v",))
 
 
-def stage_classes(
-    num_layers: int,
-    layout: Cut,
-    reserved: Reserved = NONE,
-    leading: int = 0,
-    latest: bool = False,
-) -> Numeric:
-    """Stages among which the fullest is: first, first with the most layers, last; or (`latest`) the
-    one that the step waits for: of those with as many layers the last.
+def runs_both_passes(layout: LayoutLike) -> Mask:
+    """Whether forward and backward passes of two micro-batches run at the same time on a rank."""
+    both: Mask = _RUNS_BOTH_PASSES[layout.schedule_index]
+    return both
 
-    Where the ends have fewer for what they hold besides, one beside them too; where the model's
-    first `leading` layers are of a lighter kind, the stages that hold them and the first without.
-    Returns stage numbers, shape (3, …) or more.
+
+def waits_for_weights(layout: LayoutLike) -> Mask:
+    """Whether the gradients of weights run apart, those of the last micro-batch after all else."""
+    waits: Mask = _SPLITS_BACKWARD[layout.schedule_index]
+    return waits
+
+
+def runs_in_rounds(layout: LayoutLike) -> Boolean:
+    """Whether ranks pass their chunks in turn, with enough micro-batches (pp) for a round."""
+    in_turn: Mask = _PASSES_CHUNKS_IN_TURN[layout.schedule_index]
+    rounds = layout.num_microbatches >= np.asarray(layout.pp)
+    in_rounds: Boolean = rounds & in_turn & (layout.vp > 1)
+    return in_rounds
+
+
+# ---------------------------------------------------------------- in flight
+
+
+def microbatches_in_flight(layout: LayoutLike, stage: RankStage, only_1f1b: bool) -> Numeric:
+    """Micro-batches whose activations of this stage a rank holds at its peak.
+
+    Under a folded schedule, as many as the stages from this one to the pipeline's end: PP + 1 of
+    both stages together (DeepSeek-V3, table 2). only_1f1b: no other schedule need be looked at.
     """
-    placed = placed_layers(num_layers, layout, reserved)
-    first_chunk = first_extra(placed, layout)
-    last = layout.pp - 1 + 0 * first_chunk
-    with_most = first_chunk % layout.pp
-    if latest:
-        extra = placed % (layout.pp * layout.vp)
-        with_most = np.where(extra > 0, (first_chunk + extra - 1) % layout.pp, last)
-    found = [np.zeros_like(with_most), with_most, last]
-    if latest and any(reserved):
-        found.append(np.maximum(last - 1, 0))
-    elif reserved[0]:
-        found.append(np.minimum(1, last))
-    if leading:
-        found += [np.minimum(stage, last) for stage in range(1, leading + 1)]
-    return np.stack(found)
+    if only_1f1b:
+        return in_flight_1f1b(layout, stage.stage)
+    schedule, m = np.asarray(layout.schedule_index), layout.num_microbatches
+    folded, ahead = IS_FOLDED[schedule], stage.pipeline.pp - stage.stage
+    if stage.is_second:
+        second: Numeric = folded * np.minimum(m, ahead)
+        return second
+    # zb-v starts to pass back with one forward pass less ahead than dualpipev
+    ahead = ahead - _STARTS_BACKWARD_EARLY[schedule]
+    plain = np.where(
+        _IS_ZERO_BUBBLE[schedule],
+        in_flight_zero_bubble(layout),
+        in_flight_1f1b(layout, stage.stage),
+    )
+    return np.where(folded, np.minimum(m, ahead), plain)
 
 
-def stages(
-    num_layers: int,
-    layout: Cut,
-    reserved: Reserved = NONE,
-    leading: int = 0,
-    latest: bool = False,
-) -> tuple[Numeric, Numeric]:
-    """Stage numbers and their layers, stages first: shapes (S, …).
-
-    Every stage of a layout that names its split, else the classes among which the fullest is, or
-    the one that the step waits for.
-    """
-    if layout.stage_layers is None:
-        stage = stage_classes(num_layers, layout, reserved, leading, latest)
-        return stage, default_stage_layers(num_layers, layout, stage, reserved)
-    layers = np.array(given_stages(layout))
-    shape = (-1,) + (1,) * np.ndim(layout.pp)
-    return np.arange(len(layers)).reshape(shape), layers.reshape(shape)
-
-
-def every_stage(num_layers: int, layout: LayoutLike) -> tuple[Numeric, Numeric]:
-    """All stages, one without virtual stages each, and their layers: shapes (S, …).
-
-    Rows of a table with fewer stages than others repeat their last one.
-    """
-    number = np.max(np.asarray(layout.pp))
-    stage = np.arange(number).reshape((-1,) + (1,) * np.ndim(layout.pp))
-    stage = np.minimum(stage, np.asarray(layout.pp) - 1)
-    if layout.stage_layers is not None:
-        return stage, np.array(layout.stage_layers)[stage]
-    return stage, default_stage_layers(num_layers, layout, stage)
-
-
-def first_layer(num_layers: int, layout: Cut, stage: Numeric) -> Numeric:
-    """Layers before those of `stage`, without virtual stages."""
-    if layout.stage_layers is not None:
-        return np.concatenate([[0], np.cumsum(layout.stage_layers)[:-1]])[np.asarray(stage)]
-    base, extra = num_layers // layout.pp, num_layers % layout.pp
-    return base * stage + np.clip(stage - (layout.pp - extra) // 2, 0, extra)
-
-
-def leading_layers(
-    num_leading: int,
-    num_layers: int,
-    layout: Cut,
-    stage: Numeric,
-    layers: Numeric,
-    reserved: Reserved = NONE,
-) -> Numeric:
-    """How many of the model's first `num_leading` layers a stage with `layers` layers holds.
-
-    Of a split that is given by stages, virtual stages are taken for one.
-    """
-    if layout.stage_layers is not None:
-        split = np.array(layout.stage_layers)
-        leading = np.clip(num_leading - (np.cumsum(split) - split), 0, split)
-        return np.minimum(by_stage(leading, layout)[np.asarray(stage)], layers)
-    placed = placed_layers(num_layers, layout, reserved)
-    chunks = layout.pp * layout.vp
-    base, first = placed // chunks, first_extra(placed, layout)
-    extra = placed - base * chunks
-    held: Numeric = 0
-    for turn in range(num_leading):  # no chunk is empty: more turns hold none
-        chunk = stage + turn * layout.pp
-        start = base * chunk + np.clip(chunk - first, 0, extra)
-        size = base + ((first <= chunk) & (chunk < first + extra))
-        if reserved[0]:
-            ahead = reserved[0] * (placed > num_layers)
-            start, size = np.maximum(start - ahead, 0), size - ahead * (chunk == 0)
-        held = held + np.clip(num_leading - start, 0, size) * (turn < layout.vp)
-    return np.minimum(held, layers)
-
-
-def microbatches_in_flight(layout: LayoutLike, stage: Numeric) -> Numeric:
-    """Micro-batches of all its layers whose activations `stage` holds at its peak.
+def in_flight_1f1b(layout: LayoutLike, stage: Numeric) -> Numeric:
+    """The same under 1F1B and interleaved, of all the stage's layers.
 
     1F1B: min(m, pp − stage). Interleaved: the warm-up of 2·(pp − stage − 1) + (vp − 1)·pp chunks
     and the one running, of 1/vp of its layers (Narayanan et al. 2021, §2.2; Korthikanti et al.
-    2022, §4.2.3). Where exchanges with experts run beside another micro-batch's passes, that one
-    is in flight too.
+    2022, §4.2.3). Where dispatch and combine overlap another micro-batch's passes, that one is in
+    flight too.
     """
-    m, pp, vp, beside = layout.num_microbatches, layout.pp, layout.vp, layout.overlap_ep
-    plain = np.minimum(m, pp - stage + beside)
-    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1 + beside)
+    m, pp, vp, overlapped = layout.num_microbatches, layout.pp, layout.vp, layout.overlap_ep
+    plain = np.minimum(m, pp - stage + overlapped)
+    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1 + overlapped)
     return np.where(vp > 1, chunks / vp, plain)
 
 
-def zero_bubble_in_flight(layout: LayoutLike) -> Numeric:
-    """The same of zb-h1 and interleaved-zb, on every stage: as many as the first holds under 1F1B,
-    what it has ahead and the weight gradients that wait."""
+def in_flight_zero_bubble(layout: LayoutLike) -> Integer:
+    """The same under zb-h1 and interleaved-zb, on every stage: as many as the first holds under
+    1F1B, what it has ahead and the weight gradients that wait."""
     return np.minimum(layout.num_microbatches, layout.pp)
+
+
+# ---------------------------------------------------------------- idle time
 
 
 def bubble_slots(layout: LayoutLike) -> Numeric:
@@ -154,33 +98,26 @@ def bubble_slots(layout: LayoutLike) -> Numeric:
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """Seconds of a micro-batch's passes: forward, gradients of inputs, gradients of weights."""
+class StageSlots:
+    """Seconds of one micro-batch on ranks among which the slowest is; shapes (S, …), mean (…).
 
-    forward: Numeric
-    inputs: Numeric
-    weights: Numeric
+    stage: the ranks' numbers; slots: both passes on each; shorter: the shorter of the two, of its
+    layers; mean: of all ranks.
+    """
 
-    def __add__(self, other: Passes) -> Passes:
-        return Passes(
-            self.forward + other.forward, self.inputs + other.inputs, self.weights + other.weights
-        )
-
-    def times(self, number: Numeric) -> Passes:
-        """The passes of so many."""
-        return Passes(number * self.forward, number * self.inputs, number * self.weights)
+    stage: Numeric
+    slots: Numeric
+    shorter: Numeric
+    mean: Numeric
 
 
-def idle_seconds(
-    layout: LayoutLike, stage: Numeric, slot: Numeric, mean_slot: Numeric, shorter: Numeric
-) -> Numeric:
-    """Idle seconds of a step's slowest rank under 1F1B and interleaved.
+def idle_seconds(layout: LayoutLike, ranks: StageSlots) -> Numeric:
+    """Idle seconds of a step's slowest rank under 1F1B and interleaved, shape (…).
 
-    stage, slot, shorter: ranks among which the slowest is (first axis), seconds of a micro-batch
-    on each, and of the shorter of its layers' passes. A step lasts at least as long as rank s
-    works, what comes before it (passes of the s ranks ahead, one micro-batch, both ways) and what
-    it waits for those behind it. It waits for the first micro-batch to come back while it runs
-    pp − 1 − s forward passes ahead, or so for the last; or for both, when others take its place:
+    A step lasts at least as long as rank s works, what comes before it (passes of the s ranks
+    ahead, one micro-batch, both directions) and what it waits for those behind it. It waits for the
+    first micro-batch to come back while it runs pp − 1 − s forward passes ahead, or so for the
+    last; or for both, when others take its place:
 
         m·t_s + 1/vp · (s·t' + max(0, n·t' − min(m − 1, n)·shorter_s, n·min(t', 2t' − t_s)))
 
@@ -188,24 +125,38 @@ def idle_seconds(
     the longest of these. Of equal stages (pp − 1)/vp slots are idle. Exact for 1F1B if the other
     ranks are alike; of interleaved chunks, which differ among themselves, an estimate.
     """
-    m, pp = layout.num_microbatches, layout.pp
+    m, pp, stage, slots = layout.num_microbatches, layout.pp, ranks.stage, ranks.slots
     behind = pp - 1 - stage
-    others = (pp * mean_slot - slot) / np.maximum(np.asarray(pp) - 1, 1)
-    once = behind * others - np.minimum(m - 1, behind) * shorter
-    twice = np.where(m > behind, behind * np.minimum(others, 2 * others - slot), 0.0)
+    others = (pp * ranks.mean - slots) / np.maximum(np.asarray(pp) - 1, 1)
+    once = behind * others - np.minimum(m - 1, behind) * ranks.shorter
+    twice = np.where(m > behind, behind * np.minimum(others, 2 * others - slots), 0.0)
     waits = stage * others + np.maximum(0.0, np.maximum(once, twice))
-    work = m * slot
-    return np.max(work + waits / layout.vp, axis=0) - np.max(work, axis=0)
+    work = m * slots
+    idle: Numeric = np.max(work + waits / layout.vp, axis=0) - np.max(work, axis=0)
+    return idle
 
 
-def least_idle_seconds(
-    layout: LayoutLike, slowest: Numeric, mean_slot: Numeric, shorter: Numeric, slope: Numeric
-) -> Numeric:
-    """Idle seconds, beside m of its slots, of every split whose slowest stage has at least these.
+@dataclass(frozen=True, slots=True)
+class SlowestSlot:
+    """What is known of the slowest stage of every split; shapes (…).
 
-    shorter: at most this share of a slot is its shorter pass; slope: what a second of the slowest
-    stage's work adds to the step, 1 but for what the host then starts unseen. With a slowest slot
-    t of at least the mean t̄ and t' the mean slot of the others, `idle_seconds` leaves at least
+    slowest, mean: seconds of a micro-batch on it at least, and on all stages in the mean.
+    shorter_share: of a slot, its shorter pass at most. slope: what a second of its work adds to the
+    step: 1, but for what the host then launches unseen.
+    """
+
+    slowest: Numeric
+    mean: Numeric
+    shorter_share: Numeric
+    slope: Numeric
+
+
+def min_idle_seconds(layout: LayoutLike, slot: SlowestSlot) -> Numeric:
+    """Lower bound of `idle_seconds`, with m of its slots, over splits whose slowest stage has at
+    least this slot.
+
+    With a slowest slot t of at least the mean t̄ and t' the mean slot of the others, `idle_seconds`
+    leaves at least
 
         1/vp · max(0, (pp − 1)(2t' − t))                    with m ≥ pp
         1/vp · max(0, (pp − 1)·t' − (m − 1)·shorter·t)      with fewer
@@ -215,9 +166,9 @@ def least_idle_seconds(
     """
     m, pp = layout.num_microbatches, np.asarray(layout.pp)
     ahead = np.where(m >= pp, 2 * pp, pp)
-    steep = np.where(m >= pp, pp + 1.0, 1.0 + (m - 1) * shorter)
-    waiting = np.maximum(0.0, ahead * mean_slot - steep * slowest)
-    lost = np.minimum(0.0, m * slope - steep / layout.vp)
+    steep = np.where(m >= pp, pp + 1.0, 1.0 + (m - 1) * slot.shorter_share)
+    waiting = np.maximum(0.0, ahead * slot.mean - steep * slot.slowest)
+    lost = np.minimum(0.0, m * slot.slope - steep / layout.vp)
     return waiting / layout.vp + lost * waiting / steep
 
 
@@ -225,7 +176,7 @@ def bubble_seconds(layout: LayoutLike, idle: Numeric, passes: Passes) -> Numeric
     """Idle seconds of a step under any schedule, of equal stages but for the first two.
 
     idle: those under 1F1B and interleaved; passes: seconds F, B and W of a micro-batch on a rank,
-    with nothing beside another micro-batch's passes.
+    with nothing at the same time as another micro-batch's passes.
 
         1f1b, interleaved       idle
         zb-h1, interleaved-zb   1/vp · ((pp − 1)(F + B) − min(m − 1, pp − 1)·min(F, B, W)); with
@@ -234,54 +185,45 @@ def bubble_seconds(layout: LayoutLike, idle: Numeric, passes: Passes) -> Numeric
         zb-v                    1/2 · max((pp − 1)·E, 2(pp − 1)(E − W), E + (pp − 2)·W), E the
                                 greater of F and B
         dualpipe, dualpipev     (r − 1)(F + max(0, B − W)) + max((r − 1)F, (r − 1)B − F), r half
-                                the stages of a way, F, B and W of one of them: where all are equal
-                                the (r − 1)(F&B + B − 3W) of DeepSeek-V3, table 2, whose B is both
-                                gradients
+                                the stages that a micro-batch passes, F, B and W of one of them:
+                                where all are equal the (r − 1)(F&B + B − 3W) of DeepSeek-V3,
+                                table 2, whose B is both gradients
     """
     m, pp, vp = layout.num_microbatches, layout.pp, layout.vp
-    f, b, w = passes.forward / vp, passes.inputs / vp, passes.weights / vp
+    f, b, w = passes.forward / vp, passes.input_gradients / vp, passes.weight_gradients / vp
     hidden = np.minimum(m - 1, pp - 1) * np.minimum(np.minimum(f, b), w)
-    split = (pp - 1) * (f + b) - hidden
+    zero_bubble = (pp - 1) * (f + b) - hidden
     e = np.maximum(f, b)
     turning = np.maximum((pp - 1) * e, np.maximum(2 * (pp - 1) * (e - w), e + (pp - 2) * w))
-    rest = pp * vp / 2 - 1
-    both = rest * (f + np.maximum(0.0, b - w)) + np.maximum(rest * f, rest * b - f)
-    found = np.choose(layout.schedule_index, [idle, idle, split, split, turning, both, both])
-    return np.where(np.asarray(pp) > 1, found, 0.0)
+    others = pp * vp / 2 - 1  # r − 1
+    dualpipe = others * (f + np.maximum(0.0, b - w)) + np.maximum(others * f, others * b - f)
+    by_schedule = {
+        "1f1b": idle,
+        "interleaved": idle,
+        "zb-h1": zero_bubble,
+        "interleaved-zb": zero_bubble,
+        "zb-v": turning,
+        "dualpipe": dualpipe,
+        "dualpipev": dualpipe,
+    }
+    bubble = np.choose(layout.schedule_index, [by_schedule[name] for name in SCHEDULES])
+    return np.where(np.asarray(pp) > 1, bubble, 0.0)
 
 
-DIRECTIONS = np.array([1 + (name == "dualpipe") for name in SCHEDULES])
-"""Ways that micro-batches take through the ranks, by schedule; every stage lives on as many."""
+# ---------------------------------------------------------------- at the same time
 
 
 def overlapped_share(layout: LayoutLike) -> Numeric:
-    """Share of the passes that run beside another micro-batch's, where exchanges overlap.
+    """Share of the passes that run at the same time as another micro-batch's, where that hides
+    dispatch and combine.
 
-    dualpipe and dualpipev start and end with passes alone: of the M slots of a stage's forward and
-    backward pass all but r + 2 on the longest path, r half the stages of a way.
+    dualpipe and dualpipev start and end with one pass at a time: of the M slots of a stage's
+    forward and backward pass all but r + 2 on the longest path, r half the stages that a
+    micro-batch passes.
     """
     chunks = layout.num_microbatches * layout.vp
-    alone = (layout.pp * layout.vp / 2 + 2) / chunks
-    return 1.0 - np.isin(layout.schedule_index, BOTH_WAYS) * alone
-
-
-BOTH_WAYS = [SCHEDULES.index(name) for name in ("dualpipe", "dualpipev")]
-"""Schedules whose forward and backward passes of two micro-batches run beside each other."""
-
-
-INTERLEAVED = [SCHEDULES.index(name) for name in ("interleaved", "interleaved-zb")]
-"""Schedules that pass the chunks of a rank in turn, pp micro-batches each."""
-
-
-def runs_in_rounds(layout: LayoutLike) -> Numeric:
-    """Whether ranks pass their chunks in turn, with micro-batches enough for a round."""
-    rounds = layout.num_microbatches >= np.asarray(layout.pp)
-    return rounds & np.isin(layout.schedule_index, INTERLEAVED) & (layout.vp > 1)
-
-
-def waits_for_weights(layout: LayoutLike) -> Numeric:
-    """Whether the gradients of the last micro-batch's weights come after all else."""
-    return np.asarray(layout.schedule_index) >= SCHEDULES.index("zb-h1")
+    one_at_a_time = (layout.pp * layout.vp / 2 + 2) / chunks
+    return 1.0 - runs_both_passes(layout) * one_at_a_time
 
 
 def synchronisation_window(layout: LayoutLike) -> Numeric:

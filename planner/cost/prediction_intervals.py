@@ -1,14 +1,17 @@
-"""Error bars: where measurements lie around predictions, by kind of job.
+"""Prediction intervals: where measurements lie around predictions, by kind of job.
 
     errors = shipped()
-    low, high = step_ends(errors, ctx, layout)        # measured / predicted, 80 % between
+    interval = step_interval(errors, ctx, layout)     # measured / predicted, 80 % between
 
-The ends are quantiles of measured / predicted over published runs, by kind; `planner calibrate
+The bounds are quantiles of measured / predicted over published runs, by kind; `planner calibrate
 errors` writes them (scenarios/published/prediction_errors.yaml). A kind is what can be known before
 a run: see KINDS. It depends on the layout alone, not on where the layout lives.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
@@ -21,7 +24,8 @@ from planner.errors import InputError
 from planner.inputs.files import data_root
 from planner.inputs.quantities import CountOrZero, Efficiency, Figure, Sourced
 from planner.inputs.values import Strict, parse
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Integer, Numeric
 from planner.problem.hardware import Accelerator
 from planner.problem.software import Software
 
@@ -30,16 +34,16 @@ SHIPPED = "scenarios/published/prediction_errors.yaml"
 KINDS = (
     "new-part", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",
 )  # fmt: skip
-"""Kinds of jobs, the first that holds: a part whose clock under load was never fitted to runs;
-software whose numbers were not; a mixture of experts; main matmuls in fewer than 16 bits; 16 bits
-with tp, cp or pp; 16 bits without."""
+"""Kinds of jobs, the first that holds: an accelerator type whose clock under load was never fitted
+to runs; software whose coefficients were not; a mixture of experts; main matmuls in fewer than 16
+bits; 16 bits with tp, cp or pp; 16 bits without."""
 
 Below = Annotated[Figure, Sourced(above=0, at_most=1)]
 Above = Annotated[Figure, Sourced(at_least=1)]
 
 
-class Ends(Strict):
-    """Ends of a bar as measured / predicted, and how many rows and sources they rest on."""
+class MeasuredInterval(Strict):
+    """Bounds of measured / predicted, and how many rows and sources they rest on."""
 
     rows: CountOrZero
     sources: CountOrZero
@@ -48,14 +52,14 @@ class Ends(Strict):
 
 
 class PredictionErrors(Strict):
-    """Bars that hold `coverage` of the measurements, by kind, of step time and of peak memory."""
+    """Intervals that hold `coverage` of the measurements, by kind, of step time and peak memory."""
 
     coverage: Efficiency
-    step_seconds: dict[str, Ends]
-    peak_bytes: dict[str, Ends]
+    step_seconds: dict[str, MeasuredInterval]
+    peak_bytes: dict[str, MeasuredInterval]
 
     @model_validator(mode="after")
-    def _every_kind(self) -> "PredictionErrors":
+    def _every_kind(self) -> PredictionErrors:
         for name in ("step_seconds", "peak_bytes"):
             if set(getattr(self, name)) != set(KINDS):
                 raise InputError(
@@ -67,7 +71,7 @@ class PredictionErrors(Strict):
 
 @cache
 def shipped() -> PredictionErrors:
-    """The bars that ship, read once."""
+    """The intervals that ship, read once."""
     path = data_root() / SHIPPED
     return parse(path.read_text("utf-8"), str(path), PredictionErrors)
 
@@ -82,54 +86,59 @@ def is_fitted(software: Software) -> bool:
 
 
 def is_known(accelerator: Accelerator) -> bool:
-    """Whether the clock that a part keeps in training was fitted to runs."""
+    """Whether the clock that an accelerator type keeps in training was fitted to runs."""
     return accelerator.sustained_fraction.status == "fitted"
 
 
-def kind_index(ctx: CostContext, layout: LayoutLike) -> Numeric:
+def kind_index(ctx: CostContext, layout: LayoutLike) -> Integer:
     """Position in KINDS of a layout (or of each row of a table)."""
-    ruling = (
-        not is_known(ctx.accelerator),
-        not is_fitted(ctx.software),
-        ctx.model.moe is not None,
-        ctx.low_precision,
-    )
-    whole = next((i for i, holds in enumerate(ruling) if holds), None)
-    cut = np.asarray(1.0 * layout.tp * layout.cp * layout.pp) > 1
-    parallel = np.where(cut, KINDS.index("model-parallel"), KINDS.index("data-parallel"))
-    return parallel if whole is None else np.full_like(parallel, whole)
+    of_scenario = {
+        "new-part": not is_known(ctx.accelerator),
+        "new-software": not is_fitted(ctx.software),
+        "experts": ctx.model.moe is not None,
+        "low-precision": ctx.low_precision,
+    }
+    first = next((kind for kind, holds in of_scenario.items() if holds), None)
+    is_cut = np.asarray(1.0 * layout.tp * layout.cp * layout.pp) > 1
+    of_layout = np.where(is_cut, KINDS.index("model-parallel"), KINDS.index("data-parallel"))
+    return of_layout if first is None else np.full_like(of_layout, KINDS.index(first))
 
 
-def _ends(
-    table: Mapping[str, Ends], ctx: CostContext, layout: LayoutLike
-) -> tuple[Numeric, Numeric]:
-    kinds = kind_index(ctx, layout)
-    low, high = (
-        np.array([float(getattr(table[k], end)) for k in KINDS]) for end in ("low", "high")
-    )
-    return low[kinds], high[kinds]
+# ---------------------------------------------------------------- intervals
 
 
-# ---------------------------------------------------------------- ends
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Bounds of a prediction interval, each of the layout's shape."""
+
+    low: Numeric
+    high: Numeric
 
 
-def step_ends(
-    errors: PredictionErrors, ctx: CostContext, layout: LayoutLike
-) -> tuple[Numeric, Numeric]:
-    """Factors from a predicted step to the ends of its bar, each of the layout's shape."""
-    return _ends(errors.step_seconds, ctx, layout)
+def step_interval(errors: PredictionErrors, ctx: CostContext, layout: LayoutLike) -> Interval:
+    """Factors from a predicted step to the bounds of its interval."""
+    return _factors(errors.step_seconds, ctx, layout)
 
 
-def peak_ends(
+def peak_interval(
     errors: PredictionErrors, ctx: CostContext, layout: LayoutLike, usage: StageMemory
-) -> tuple[Numeric, Numeric]:
-    """Peak bytes at the ends of the bar, over the stages of `usage`.
+) -> Interval:
+    """Peak bytes at the bounds of the interval, over the stages of `usage`.
 
     Measured peaks are what the allocator held: the runtime term is taken as it is.
     """
-    low, high = _ends(errors.peak_bytes, ctx, layout)
-    held = usage.total - usage.runtime
-    return (
-        np.max(held * low + usage.runtime, axis=0),
-        np.max(held * high + usage.runtime, axis=0),
+    factors = _factors(errors.peak_bytes, ctx, layout)
+    allocated = usage.total - usage.runtime
+    return Interval(
+        low=np.max(allocated * factors.low + usage.runtime, axis=0),
+        high=np.max(allocated * factors.high + usage.runtime, axis=0),
     )
+
+
+def _factors(
+    table: Mapping[str, MeasuredInterval], ctx: CostContext, layout: LayoutLike
+) -> Interval:
+    kinds = kind_index(ctx, layout)
+    low = np.array([float(table[kind].low) for kind in KINDS])
+    high = np.array([float(table[kind].high) for kind in KINDS])
+    return Interval(low[kinds], high[kinds])

@@ -16,11 +16,10 @@ Patterson, "Roofline" (CACM 2009); attention traffic after Dao et al. (arXiv 220
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Numeric = Any
+from planner.layouts.numeric import Numeric
 
 # ---------------------------------------------------------------- roofs
 
@@ -40,7 +39,8 @@ def attainable(
     message = np.asarray(message_bytes, dtype=float)
     with np.errstate(divide="ignore", over="ignore"):
         started = np.divide(message, latency_seconds)  # bytes/s that start-up allows
-    return np.minimum(peak_flops, intensity * np.minimum(bytes_per_second, started))
+    flops: Numeric = np.minimum(peak_flops, intensity * np.minimum(bytes_per_second, started))
+    return flops
 
 
 def ridge(peak_flops: Numeric, bytes_per_second: Numeric) -> Numeric:

@@ -7,7 +7,7 @@ d = heads · head_dim, N = state_size and g groups, a chunk's matmuls take
 
     C Bᵀ  2·Q·N·g     (C Bᵀ ∘ L) x  Q·d, the causal half     states  2·N·d     their outputs  2·N·d
 
-Under context parallelism the block works on the whole sequence of a part of its heads, after an
+Under context parallelism the block works on the whole sequence of some of its heads, after an
 all-to-all (megatron/core/ssm/mamba_context_parallel.py); groups of which a rank has less than one
 are copied. Formulas count a rank's work per token of its sequence shard, so cp leaves them alone
 but for those copies.
@@ -19,12 +19,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layouts.layout import Numeric
+from planner.cost.passes import ForwardBackward
+from planner.layouts.numeric import Numeric
 from planner.problem.blocks import Mamba
 
 SCAN_FLOPS = 7.0
 """Model FLOPs of the recurrence per token, inner element and state element, as Megatron-LM and NeMo
 AutoModel count them for MFU whatever the kernels do (num_floating_point_operations: "scan")."""
+
+SCAN_KERNELS = ForwardBackward(7.0, 17.0)
+"""Kernels of mamba_ssm's mamba_split_conv1d_scan_combined and of the norm after it."""
+
+ALL_TO_ALLS = 6.0
+"""Of one block and pass under context parallelism: z, x, B, C and the steps there, y back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,64 +58,67 @@ def scan_widths(mamba: Mamba, tp: Numeric, cp: Numeric) -> ScanWidths:
     )
 
 
-def scan_flops(mamba: Mamba, w: ScanWidths) -> tuple[Numeric, Numeric]:
-    """FLOPs of the chunks' matmuls per token, forward and backward.
+def scan_flops(mamba: Mamba, widths: ScanWidths) -> ForwardBackward:
+    """FLOPs of the chunks' matmuls per token.
 
-    Backward each of them gives two gradients, after states and C Bᵀ, which are not kept, again.
+    On the backward pass each of them gives two gradients, after states and C Bᵀ, which are not
+    kept, are computed again.
     """
-    scores, states = 2.0 * mamba.chunk_size * w.inputs, 2.0 * mamba.state_size * w.inner
-    forward = scores + mamba.chunk_size * w.inner + 2.0 * states
-    return forward, 2.0 * forward + scores + states
+    scores = 2.0 * mamba.chunk_size * widths.inputs
+    states = 2.0 * mamba.state_size * widths.inner
+    forward = scores + mamba.chunk_size * widths.inner + 2.0 * states
+    return ForwardBackward(forward, 2.0 * forward + scores + states)
 
 
-KERNELS = (7.0, 17.0)
-"""Kernels of mamba_ssm's mamba_split_conv1d_scan_combined and of the norm after it, both ways."""
-
-
-def scan_bytes(w: ScanWidths, element_bytes: float) -> tuple[Numeric, Numeric]:
-    """Bytes of HBM traffic per token, forward and backward, kernel by kernel.
+def scan_bytes(widths: ScanWidths, element_bytes: float) -> ForwardBackward:
+    """Bytes of HBM traffic per token, kernel by kernel.
 
     Forward: convolution in and out; states of chunks in x, B, out in FP32; passed on, in and out;
     C Bᵀ in, out in FP32; the scan in x, z, C, C Bᵀ, states, out y with and without its gate; the
-    norm in and out; steps and decays of heads. Backward: convolution, states and C Bᵀ again; norm
-    3·d, gate 5·d; gradients of states (in C, dy), passed back, of x (in x, dy, B, C Bᵀ), of B (in
-    x), of C (in dy), of C Bᵀ (in x, dy), whose matmul's adds them up; the convolution's.
+    norm in and out; steps and decays of heads. Backward: convolution, states and C Bᵀ recomputed;
+    norm 3·d, gate 5·d; gradients of states (in C, dy), passed back, of x (in x, dy, B, C Bᵀ), of B
+    (in x), of C (in dy), of C Bᵀ (in x, dy), whose matmul's adds them up; the convolution's.
     """
-    d, k, states, scores = w.inner, w.inputs, w.states, w.scores
-    steps = w.heads * (element_bytes + 4 * 4.0)
+    d, k, states, scores = widths.inner, widths.inputs, widths.states, widths.scores
+    steps = widths.heads * (element_bytes + 4 * 4.0)
     forward = element_bytes * (9 * d + 8 * k) + 4 * (4 * states + 2 * scores) + steps
-    again = element_bytes * (3 * d + 7 * k) + 4 * (3 * states + scores) + steps
+    recomputed = element_bytes * (3 * d + 7 * k) + 4 * (3 * states + scores) + steps
     gradients = element_bytes * (19 * d + 12 * k) + 4 * (7 * states + 4 * scores + 4 * k)
-    return forward, again + gradients + steps
+    return ForwardBackward(forward, recomputed + gradients + steps)
 
 
 def scan_intensity(mamba: Mamba, element_bytes: float) -> float:
-    """FLOP per byte of a whole block's forward pass between its projections."""
-    w = scan_widths(mamba, 1, 1)
-    return float(scan_flops(mamba, w)[0] / scan_bytes(w, element_bytes)[0])
+    """FLOP per byte of a block's forward pass between its projections, on one rank."""
+    widths = scan_widths(mamba, 1, 1)
+    return float(scan_flops(mamba, widths).forward / scan_bytes(widths, element_bytes).forward)
 
 
-def scan_kept(w: ScanWidths, element_bytes: float) -> tuple[Numeric, Numeric]:
-    """Bytes per token that a scan keeps for its backward pass, and that this needs beside them.
+@dataclass(frozen=True, slots=True)
+class ScanActivations:
+    """Bytes per token of a scan: kept for its backward pass, and what that needs besides."""
+
+    kept: Numeric
+    working: Numeric
+
+
+def scan_activations(widths: ScanWidths, element_bytes: float) -> ScanActivations:
+    """Activations of one block's scan on a rank.
 
     Kept: its output before the gate and the norm's input (what the norm gives the output projection
-    and the input projection's output are the matmuls'). Beside: the convolution's output again and
-    its gradient, the projection's gradient, states and their gradients in FP32.
+    and the input projection's output are counted with the matmuls). Working: the convolution's
+    output recomputed and its gradient, the projection's gradient, states and their gradients in
+    FP32.
     """
-    conv = w.inner + 2 * w.inputs
-    projected = w.inner + conv + w.heads
-    working = element_bytes * (2 * conv + projected) + 2 * 4 * w.states
-    return element_bytes * 2 * w.inner, working
+    conv = widths.inner + 2 * widths.inputs
+    projected = widths.inner + conv + widths.heads
+    working = element_bytes * (2 * conv + projected) + 2 * 4 * widths.states
+    return ScanActivations(element_bytes * 2 * widths.inner, working)
 
 
-def exchanged_elements(mamba: Mamba, tp: Numeric, cp: Numeric) -> Numeric:
-    """Elements per token of a sequence shard that context parallelism exchanges, there and back.
+def all_to_all_elements(mamba: Mamba, tp: Numeric, cp: Numeric) -> Numeric:
+    """Elements per token of a sequence shard in one pass's all-to-alls, there and back.
 
     The projection's output goes out, B and C copied for every rank of their group; y comes back.
     """
-    w = scan_widths(mamba, tp, cp)
-    return 3 * w.inner + 2 * w.inputs + w.heads
-
-
-EXCHANGES = 6.0
-"""All-to-alls of one block and pass: z, x, B, C and the steps there, y back."""
+    widths = scan_widths(mamba, tp, cp)
+    return 3 * widths.inner + 2 * widths.inputs + widths.heads

@@ -1,7 +1,7 @@
-"""Bytes and calls each communicating group moves, and what a placement makes them cost.
+"""Bytes and calls of each channel, and what a placement makes them cost.
 
-`channels` lists the traffic of a layout, what hides behind different work apart; `channel_costs`
-prices it for the groups' splits over tiers.
+`layout_traffic` counts what a layout moves on each of its channels (`planner.cost.channels`), and
+`channel_costs` prices that for the groups' splits over tiers.
 """
 
 from __future__ import annotations
@@ -11,86 +11,84 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.collectives import GroupCost, Numeric
-from planner.cost.compute import distinct_values
+from planner.cost.channels import DENSE_STATES, EXPERT_STATES, SPECS, Channel, StateChannels
+from planner.cost.collective_costs import UnitCost, unit_cost
+from planner.cost.collectives import Collective, CollectiveKind, GroupCost, Half, Subgroup
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_attention_layers, num_layers, share_of
-from planner.cost.pipeline import DIRECTIONS
-from planner.cost.prices import Price, price
-from planner.cost.recompute import recomputed_shares
-from planner.cost.statespace import EXCHANGES, exchanged_elements
+from planner.cost.model_states import Parameters
+from planner.cost.recompute import RecomputedShares
+from planner.cost.stages import DIRECTIONS
+from planner.cost.statespace import ALL_TO_ALLS, all_to_all_elements
+from planner.layouts.arrays import distinct_values
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, LayoutLike
+from planner.layouts.numeric import Numeric
 from planner.problem.blocks import Mamba, MoE
 
 Splits = Mapping[str, Sequence[Numeric]]
 """Group name → its members per tier, inner to outer."""
 
-BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40e6, 1e6
-"""Parameters per gradient bucket, and of software whose buckets grow with the data-parallel ranks
-so many for each, if that is more (Megatron-Core's defaults)."""
-
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Collectives of one kind: how many, and the bytes they move in all.
+class Transfers:
+    """Collectives of one kind: how many calls, and the bytes they move in all.
 
-    kind: gather (all-gather or reduce-scatter; bytes of the gathered whole), all_reduce (bytes
-    reduced), broadcast (bytes broadcast), all_to_all (bytes a rank holds), dispatch/k (bytes of
-    tokens that each go to k experts, one copy to a domain and one to a rank), pair (bytes sent to
-    the next member), ring (bytes of all members, each sent round); inner/a/… and outer/a/…, of the
-    groups of a members next to each other and of those across them.
+    What the bytes are of is said with each `CollectiveKind`.
     """
 
-    kind: str
+    collective: Collective
     calls: Numeric
     num_bytes: Numeric
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """Traffic of one group that hides behind one kind of work."""
+Traffic = Mapping[Channel, tuple[Transfers, ...]]
+"""What a layout moves on each channel, on the rank with the most of it; one run of the channel."""
 
-    group: str
-    parts: tuple[Part, ...]
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40e6, 1e6
+"""Parameters per gradient bucket, and of software whose buckets grow with the data-parallel ranks
+so many for each, if that is more (Megatron-Core's defaults)."""
+
+_ALL_GATHER = Collective(CollectiveKind.ALL_GATHER)
+_ALL_REDUCE = Collective(CollectiveKind.ALL_REDUCE)
+_ALL_TO_ALL = Collective(CollectiveKind.ALL_TO_ALL)
+_BROADCAST = Collective(CollectiveKind.BROADCAST)
+_POINT_TO_POINT = Collective(CollectiveKind.POINT_TO_POINT)
+_RING_SENDS = Collective(CollectiveKind.RING_SENDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters of one rank's fullest stage before sharding over data-parallel ranks."""
+def layout_traffic(
+    ctx: CostContext, layout: LayoutLike, parameters: Parameters, recomputed: RecomputedShares
+) -> Traffic:
+    """The traffic of a layout: of each channel that a model and its software have.
 
-    dense: Numeric
-    experts: Numeric
-
-
-def channels(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> dict[str, Channel]:
-    """The traffic of a layout on the rank with the most of it.
-
-    Per layer (the mean one) and micro-batch: tp_forward and tp_backward (on the critical path),
-    tp_beside (beside the weight and data gradients), cp_forward, cp_backward, cp_inner (exchanges
-    of hierarchical context parallelism, both ways, where there is any), with state-space layers
-    cp_scan_forward, cp_scan_backward; with experts, per layer that has them: ep_forward,
-    ep_backward, etp_forward, etp_backward. Per micro-batch: pp, and tp_logits on the last stage
-    where software gathers them.
-    Per gathering of parameters (every micro-batch with ZeRO-3, else every step): gather_forward,
-    gather_backward. Per reduction of gradients (every micro-batch with ZeRO-2 and 3): reduce. Per
-    step: replicate, and of software with dualpipe mirror, between the two ranks of a stage.
-    Experts' parameters have the last ones under expert_…
+    parameters: of the largest stage; recomputed: shares of the mean layer's forward pass, whose
+    collectives run once more.
     """
     shards = layout.cp * layout.dp_shard
-    found = {
-        **_tensor_channels(ctx, layout),
-        **_context_channels(ctx, layout),
-        "pp": _pipeline_channel(ctx, layout),
-        **_state_channels(ctx, layout, parameters.dense, "shard", shards, ""),
+    dense = _States(parameters.dense, shards, DENSE_STATES)
+    traffic = {
+        **_tensor_channels(ctx, layout, recomputed),
+        **_context_channels(ctx, layout, recomputed),
+        Channel.PP: _stage_sends(ctx, layout),
+        **_state_channels(ctx, layout, dense),
     }
     if ctx.model.mamba is not None:
-        found |= _scan_channels(ctx, layout, ctx.model.mamba)
+        traffic |= _scan_channels(ctx, layout, ctx.model.mamba, recomputed)
     if ctx.model.moe is not None:
         edp = layout.tp * layout.cp * layout.dp_shard / (layout.etp * layout.ep)
-        found |= _expert_channels(ctx, layout, ctx.model.moe)
-        found |= _state_channels(ctx, layout, parameters.experts, "edp", edp, "expert_")
-    return {name: Channel(c.group, _used(c.parts)) for name, c in found.items()}
+        experts = _States(parameters.experts, edp, EXPERT_STATES)
+        traffic |= _expert_channels(ctx, layout, ctx.model.moe, recomputed)
+        traffic |= _state_channels(ctx, layout, experts)
+    return {channel: _used(transfers) for channel, transfers in traffic.items()}
+
+
+def _used(transfers: tuple[Transfers, ...]) -> tuple[Transfers, ...]:
+    """The transfers that any row calls, one at least: the others need not be priced."""
+    return tuple(one for one in transfers if np.any(one.calls)) or transfers[:1]
+
+
+# ---------------------------------------------------------------- layers
 
 
 def _activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -99,167 +97,245 @@ def _activation_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     return tokens * ctx.model.hidden_size * ctx.element_bytes
 
 
-def _tensor_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
+def _tensor_channels(
+    ctx: CostContext, layout: LayoutLike, recomputed: RecomputedShares
+) -> dict[Channel, tuple[Transfers, ...]]:
     """Of a layer's blocks; of experts, only shared ones are cut over tp."""
     sp = np.asarray(layout.sp) > 0
-    again = recomputed_shares(ctx, layout)
     activation = _activation_bytes(ctx, layout)
-    uncut = not ctx.model.shared_ffn_hidden_size
-    blocks = sum(kind.share * (len(kind.blocks) - (kind.experts and uncut)) for kind in ctx.kinds)
+    uncut_experts = not ctx.model.shared_ffn_hidden_size
+    blocks = sum(
+        kind.share * (len(kind.blocks) - (kind.has_experts and uncut_experts))
+        for kind in ctx.layer_kinds
+    )
     # an all-gather and a reduce-scatter stand for each all-reduce with sequence parallelism,
     # and the weight gradient gathers its input again
-    gathers, reduces = np.where(sp, blocks, 0.0), np.where(sp, 0.0, blocks)
+    with_sp, without_sp = np.where(sp, blocks, 0.0), np.where(sp, 0.0, blocks)
     as_cast = ctx.training.precision in ctx.software.gathers_as_cast
     cast = ctx.matmul_bytes / ctx.element_bytes if as_cast else 1.0
 
-    def parts(num_gathers: Numeric, num_scatters: Numeric, num_reduces: Numeric) -> Channel:
-        r = reduces * num_reduces
-        return Channel(
-            "tp",
-            (
-                Part(
-                    "gather",
-                    gathers * (num_gathers + num_scatters),
-                    gathers * (num_gathers * cast + num_scatters) * activation,
-                ),
-                Part("all_reduce", r, r * activation),
+    def transfers(
+        all_gathers: Numeric, reduce_scatters: Numeric, all_reduces: Numeric
+    ) -> tuple[Transfers, ...]:
+        """So many of each, a block."""
+        calls = without_sp * all_reduces
+        return (
+            Transfers(
+                _ALL_GATHER,
+                with_sp * (all_gathers + reduce_scatters),
+                with_sp * (all_gathers * cast + reduce_scatters) * activation,
             ),
+            Transfers(_ALL_REDUCE, calls, calls * activation),
         )
 
-    forward = 1 + again[3]
-    found = {
-        "tp_forward": parts(forward, forward, forward),
-        "tp_backward": parts(1.0, 0.0, 0.0),
-        "tp_beside": parts(1.0, 1.0, 1.0),
+    forward = 1 + recomputed.collectives
+    traffic = {
+        Channel.TP_FORWARD: transfers(forward, forward, forward),
+        Channel.TP_BACKWARD: transfers(1.0, 0.0, 0.0),
+        Channel.TP_GRADIENTS: transfers(1.0, 1.0, 1.0),
     }
     if ctx.software.gathers_logits:
         heads = 1.0 + ctx.model.mtp_layers
         logits = activation / ctx.model.hidden_size * ctx.model.vocab_size
-        found["tp_logits"] = Channel("tp", (Part("gather", heads, heads * logits),))
-    return found
+        traffic[Channel.TP_LOGITS] = (Transfers(_ALL_GATHER, heads, heads * logits),)
+    return traffic
 
 
-CARRIERS = {"ring": "ring", "all_gather": "gather"}
-"""Kinds of context parallelism that bring keys and values of all → the collective that does."""
+BRINGS_ALL_KEYS: Mapping[str, Collective] = {"ring": _RING_SENDS, "all_gather": _ALL_GATHER}
+"""Kinds of context parallelism that bring keys and values of all ranks → how."""
 
 
-def _context_channels(ctx: CostContext, layout: LayoutLike) -> dict[str, Channel]:
-    again = recomputed_shares(ctx, layout)
-    e, tokens = ctx.element_bytes, layout.mbs * ctx.training.sequence_length / layout.cp
-    attending = num_attention_layers(ctx.model) / num_layers(ctx.model)
-    kind = np.atleast_1d(layout.cp_kind_index)
-    present = [CP_KINDS[i] for i in distinct_values(kind)[0].tolist()]
-    by = {
-        name: np.where(np.asarray(layout.cp_kind_index) == CP_KINDS.index(name), attending, 0.0)
-        for name in present
-    }
+def _context_channels(
+    ctx: CostContext, layout: LayoutLike, recomputed: RecomputedShares
+) -> dict[Channel, tuple[Transfers, ...]]:
+    """Keys and values sent round or gathered, or heads and tokens in all-to-alls."""
+    tokens = layout.mbs * ctx.training.sequence_length / layout.cp
     keys_values = ctx.keys_values_size(layout.tp)
-    own = tokens * keys_values / layout.tp * e
-    heads = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp * e
-    inner = {}
-    if "hierarchical" in present:
-        sizes = distinct_values(np.atleast_1d(layout.cp_a2a))[0].tolist()
-        inner = {a: by["hierarchical"] * (np.asarray(layout.cp_a2a) == a) for a in sizes if a > 1}
+    key_value_bytes = tokens * keys_values / layout.tp * ctx.element_bytes
+    head_elements = tokens * (ctx.query_size + ctx.output_size + keys_values) / layout.tp
+    head_bytes = head_elements * ctx.element_bytes
+    by_kind = _attention_layers_by_cp_kind(ctx, layout)
+    by_inner_degree = _hierarchical_by_inner_degree(layout, by_kind)
 
-    def parts(sent: Numeric, exchanged: Numeric) -> Channel:
-        whole = sent * own
+    def transfers(key_value_sends: Numeric, head_rounds: Numeric) -> tuple[Transfers, ...]:
+        """Keys and values sent so often, heads so often there and back, an attention layer."""
+        sent_bytes = key_value_sends * key_value_bytes
         found = [
-            Part(CARRIERS[name], here * sent, here * whole * layout.cp)
-            for name, here in by.items()
-            if name in CARRIERS
+            Transfers(
+                BRINGS_ALL_KEYS[kind],
+                layers * key_value_sends,
+                layers * sent_bytes * layout.cp,
+            )
+            for kind, layers in by_kind.items()
+            if kind in BRINGS_ALL_KEYS
         ]
-        if "a2a" in by:
-            exchanges = by["a2a"] * exchanged
-            found.append(Part("all_to_all", 2 * exchanges, exchanges * heads))
-        for a, here in inner.items():
-            found.append(Part(f"outer/{a}/ring", here * sent, here * whole * (layout.cp / a)))
-        return Channel("cp", tuple(found))
+        if "a2a" in by_kind:
+            rounds = by_kind["a2a"] * head_rounds
+            found.append(Transfers(_ALL_TO_ALL, 2 * rounds, rounds * head_bytes))
+        for degree, layers in by_inner_degree.items():
+            across = Collective(CollectiveKind.RING_SENDS, subgroup=Subgroup(Half.OUTER, degree))
+            num_bytes = layers * sent_bytes * (layout.cp / degree)
+            found.append(Transfers(across, layers * key_value_sends, num_bytes))
+        return tuple(found)
 
-    forward = 1 + again[1]
-    found = {
-        "cp_forward": parts(forward, forward),
-        # gradients of keys and values travel beside them; an exchange is undone once
-        "cp_backward": parts(2.0, 1.0),
+    forward = 1 + recomputed.attention
+    traffic = {
+        Channel.CP_FORWARD: transfers(forward, forward),
+        # gradients of keys and values travel with them; heads go there and back once
+        Channel.CP_BACKWARD: transfers(2.0, 1.0),
     }
-    if inner:
+    if by_inner_degree:
         # not hidden: attention waits for heads, what follows it for tokens
         both = forward + 1.0
-        exchanges = (
-            Part(f"inner/{a}/all_to_all", 2 * here * both, here * both * heads)
-            for a, here in inner.items()
+        traffic[Channel.CP_HEADS] = tuple(
+            Transfers(
+                Collective(CollectiveKind.ALL_TO_ALL, subgroup=Subgroup(Half.INNER, degree)),
+                2 * layers * both,
+                layers * both * head_bytes,
+            )
+            for degree, layers in by_inner_degree.items()
         )
-        found["cp_inner"] = Channel("cp", tuple(exchanges))
-    return found
+    return traffic
 
 
-def _scan_channels(ctx: CostContext, layout: LayoutLike, mamba: Mamba) -> dict[str, Channel]:
-    """State-space layers' exchange of sequence shards for heads and back; nothing hides it."""
-    again = recomputed_shares(ctx, layout)
-    scanning = share_of(ctx.kinds, "mamba")
+def _attention_layers_by_cp_kind(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
+    """Of the mean layer the share that attends, where a layout's kind of context parallelism is
+    this one, else 0; of the kinds that any row has."""
+    attending = num_attention_layers(ctx.model) / num_layers(ctx.model)
+    index = np.asarray(layout.cp_kind_index)
+    present = [CP_KINDS[i] for i in distinct_values(np.atleast_1d(index))[0].tolist()]
+    return {kind: np.where(index == CP_KINDS.index(kind), attending, 0.0) for kind in present}
+
+
+def _hierarchical_by_inner_degree(
+    layout: LayoutLike, by_kind: Mapping[str, Numeric]
+) -> dict[int, Numeric]:
+    """The same of hierarchical context parallelism, by the inner degree."""
+    if "hierarchical" not in by_kind:
+        return {}
+    inner = np.asarray(layout.cp_a2a)
+    degrees = distinct_values(np.atleast_1d(inner))[0].tolist()
+    return {degree: by_kind["hierarchical"] * (inner == degree) for degree in degrees if degree > 1}
+
+
+def _scan_channels(
+    ctx: CostContext, layout: LayoutLike, mamba: Mamba, recomputed: RecomputedShares
+) -> dict[Channel, tuple[Transfers, ...]]:
+    """State-space layers' all-to-alls of sequence shards for heads and back."""
+    scanning = share_of(ctx.layer_kinds, "mamba")
     tokens = layout.mbs * ctx.training.sequence_length / layout.cp
-    moved = tokens * exchanged_elements(mamba, layout.tp, layout.cp) * ctx.element_bytes
+    elements = all_to_all_elements(mamba, layout.tp, layout.cp)
+    moved_bytes = tokens * elements * ctx.element_bytes
 
-    def exchange(times: Numeric) -> Channel:
-        part = Part("all_to_all", scanning * times * EXCHANGES, scanning * times * moved)
-        return Channel("cp", (part,))
+    def transfers(passes: Numeric) -> tuple[Transfers, ...]:
+        layers = scanning * passes
+        return (Transfers(_ALL_TO_ALL, layers * ALL_TO_ALLS, layers * moved_bytes),)
 
-    forward = 1 + again[6]
+    forward = 1 + recomputed.scan
     return {
-        "cp_scan_forward": exchange(forward),
-        "cp_scan_backward": exchange(np.ones_like(forward)),
+        Channel.CP_SCAN_FORWARD: transfers(forward),
+        Channel.CP_SCAN_BACKWARD: transfers(np.ones_like(forward)),
     }
 
 
-def _pipeline_channel(ctx: CostContext, layout: LayoutLike) -> Channel:
-    # each tp rank sends its part, of a sequence shard or of a hidden state cut for the purpose
-    parted = (np.asarray(layout.sp) > 0) | ctx.software.scatters_boundaries
-    boundary = _activation_bytes(ctx, layout) / np.where(parted, layout.tp, 1)
-    return Channel("pp", (Part("pair", 2.0 * layout.vp, 2.0 * layout.vp * boundary),))
+def _stage_sends(ctx: CostContext, layout: LayoutLike) -> tuple[Transfers, ...]:
+    """A micro-batch's sends to the next chunk and back, of every chunk of a rank."""
+    # each tp rank sends its share, of a sequence shard or of a hidden state cut for the purpose
+    is_cut = (np.asarray(layout.sp) > 0) | ctx.software.scatters_boundaries
+    boundary = _activation_bytes(ctx, layout) / np.where(is_cut, layout.tp, 1)
+    return (Transfers(_POINT_TO_POINT, 2.0 * layout.vp, 2.0 * layout.vp * boundary),)
+
+
+def _expert_channels(
+    ctx: CostContext, layout: LayoutLike, moe: MoE, recomputed: RecomputedShares
+) -> dict[Channel, tuple[Transfers, ...]]:
+    """Dispatch and combine, once in each pass of a layer; within etp tokens are gathered.
+
+    NCCL's all-to-all learns how much it will receive from another one, of counts, before it.
+    """
+    tokens = own_tokens(ctx, layout) * ctx.model.expert_hidden_size * ctx.element_bytes
+    fullest = imbalance(ctx, moe, layout.ep)
+    copies = tokens * moe.top_k * fullest
+    dispatch = Collective(CollectiveKind.DISPATCH, num_experts_per_token=moe.top_k)
+    index = np.asarray(layout.dispatcher_index)
+    uses = {name: np.where(index == i, 1.0, 0.0) for i, name in enumerate(DISPATCHERS)}
+
+    def ep_transfers(passes: Numeric) -> tuple[Transfers, ...]:
+        gathers, sends = passes * uses["allgather"], passes * uses["alltoall"]
+        flex = passes * uses["flex"]
+        return (
+            Transfers(_ALL_TO_ALL, 3 * sends, 2 * sends * copies),
+            Transfers(dispatch, 2 * flex, 2 * flex * tokens * fullest),
+            Transfers(_ALL_GATHER, 2 * gathers, 2 * gathers * tokens * layout.ep),
+        )
+
+    def etp_transfers(passes: Numeric) -> tuple[Transfers, ...]:
+        return (Transfers(_ALL_GATHER, 2 * passes, 2 * passes * copies * layout.etp),)
+
+    forward = 1 + recomputed.experts
+    return {
+        Channel.EP_FORWARD: ep_transfers(forward),
+        Channel.EP_BACKWARD: ep_transfers(np.ones_like(forward)),
+        Channel.ETP_FORWARD: etp_transfers(forward),
+        Channel.ETP_BACKWARD: etp_transfers(np.ones_like(forward)),
+    }
+
+
+# ---------------------------------------------------------------- parameters and gradients
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """Parameters of a rank before sharding, the ranks that share their states, their channels."""
+
+    parameters: Numeric
+    shards: Numeric
+    channels: StateChannels
 
 
 def _state_channels(
-    ctx: CostContext,
-    layout: LayoutLike,
-    parameters: Numeric,
-    group: str,
-    shards: Numeric,
-    prefix: str,
-) -> dict[str, Channel]:
+    ctx: CostContext, layout: LayoutLike, states: _States
+) -> dict[Channel, tuple[Transfers, ...]]:
     """Parameters and gradients over the group that shards their states, and over its replicas."""
-    zero = np.asarray(layout.zero_stage)
+    zero, shards = np.asarray(layout.zero_stage), states.shards
     whole = np.where(zero == 3, 1.0, 0.0)
     sharded = np.where(zero >= 1, 1.0, 0.0)
     as_cast = ctx.training.precision in ctx.software.gathers_weights_as_cast
-    weights = parameters * (ctx.matmul_bytes if as_cast else ctx.element_bytes)
-    gradients = parameters * ctx.software.gradient_bytes
+    weights = states.parameters * (ctx.matmul_bytes if as_cast else ctx.element_bytes)
+    gradients = states.parameters * ctx.software.gradient_bytes
+    buckets = num_buckets(ctx, layout, states.parameters, shards)
+    # each rank sends its share of the weights to the others, one after another
+    broadcast = sharded * (1 - whole) * ctx.software.broadcasts_weights
+    gathered = sharded - broadcast
+    calls = np.where(zero == 3, num_layers(ctx.model) / layout.pp, buckets)
+    # without ZeRO gradients are reduced in full over shard and replicate groups alike
+    own_gradients = gradients / np.where(zero >= 1, shards, 1)
+    own_parameters = own_gradients / ctx.software.gradient_bytes
+    return {
+        states.channels.parameters_forward: (
+            Transfers(_ALL_GATHER, gathered * calls, gathered * weights),
+            Transfers(_BROADCAST, broadcast * shards, broadcast * weights),
+        ),
+        states.channels.parameters_backward: (
+            Transfers(_ALL_GATHER, whole * calls, whole * weights),
+        ),
+        states.channels.gradients: (
+            Transfers(_ALL_GATHER, sharded * calls, sharded * gradients),
+            Transfers(_ALL_REDUCE, (1 - sharded) * calls, (1 - sharded) * gradients),
+        ),
+        states.channels.gradients_replicate: (Transfers(_ALL_REDUCE, buckets, own_gradients),),
+        **_mirror_channel(ctx, layout, buckets, own_parameters, states.channels.gradients_mirror),
+    }
+
+
+def num_buckets(
+    ctx: CostContext, layout: LayoutLike, parameters: Numeric, shards: Numeric
+) -> Numeric:
+    """Buckets in which gradients are reduced."""
     ranks = ctx.software.buckets_grow * shards * layout.dp_replicate
     size = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)
-    buckets = np.ceil(parameters / size)
-    # each rank sends its part of the weights to the others, one after another
-    sent = sharded * (1 - whole) * ctx.software.broadcasts_weights
-    gathered = sharded - sent
-    calls = np.where(zero == 3, num_layers(ctx.model) / layout.pp, buckets)
-    # without ZeRO gradients are reduced whole over shard and replicate groups alike
-    own = gradients / np.where(zero >= 1, shards, 1)
-    reduced = (
-        Part("gather", sharded * calls, sharded * gradients),
-        Part("all_reduce", (1 - sharded) * calls, (1 - sharded) * gradients),
-    )
-    return {
-        f"{prefix}gather_forward": Channel(
-            group,
-            (
-                Part("gather", gathered * calls, gathered * weights),
-                Part("broadcast", sent * shards, sent * weights),
-            ),
-        ),
-        f"{prefix}gather_backward": Channel(
-            group, (Part("gather", whole * calls, whole * weights),)
-        ),
-        f"{prefix}reduce": Channel(group, reduced),
-        f"{prefix}replicate": Channel("replicate", (Part("all_reduce", buckets, own),)),
-        **_mirror_channel(ctx, layout, buckets, own / ctx.software.gradient_bytes, prefix),
-    }
+    buckets: Numeric = np.ceil(parameters / size)
+    return buckets
 
 
 def _mirror_channel(
@@ -267,9 +343,9 @@ def _mirror_channel(
     layout: LayoutLike,
     buckets: Numeric,
     parameters: Numeric,
-    prefix: str,
-) -> dict[str, Channel]:
-    """What ranks r and pp − 1 − r exchange under dualpipe, who hold the same two stages.
+    channel: Channel,
+) -> dict[Channel, tuple[Transfers, ...]]:
+    """What ranks r and pp − 1 − r send each other under dualpipe, who hold the same two stages.
 
     Of gradients, reduced over the shard group, each sends the half whose states the other updates,
     and its own updated weights back; without ZeRO, all gradients. `parameters`: those reduced.
@@ -277,114 +353,48 @@ def _mirror_channel(
     if "dualpipe" not in ctx.software.schedules:
         return {}
     sharded = np.asarray(layout.zero_stage) >= 1
-    both = DIRECTIONS[layout.schedule_index] > 1
+    mirrored = DIRECTIONS[layout.schedule_index] > 1
     gradient, weight = ctx.software.gradient_bytes, ctx.element_bytes
     sent = parameters * np.where(sharded, (gradient + weight) / 2, gradient)
     calls = np.where(sharded, 2.0, 1.0) * buckets
-    return {f"{prefix}mirror": Channel("pp", (Part("pair", both * calls, both * sent),))}
+    return {channel: (Transfers(_POINT_TO_POINT, mirrored * calls, mirrored * sent),)}
 
 
-def _expert_channels(ctx: CostContext, layout: LayoutLike, moe: MoE) -> dict[str, Channel]:
-    """Tokens to experts and back, once in each direction of a layer; within etp they are gathered.
+# ---------------------------------------------------------------- costs
 
-    NCCL's all-to-all learns how much it will receive from an exchange of counts before it.
-    """
-    again = recomputed_shares(ctx, layout)
-    tokens = own_tokens(ctx, layout) * ctx.model.expert_hidden_size * ctx.element_bytes
-    fullest = imbalance(ctx, moe, layout.ep)
-    copies = tokens * moe.top_k * fullest
-    kind = np.asarray(layout.dispatcher_index)
-    by = {name: np.where(kind == i, 1.0, 0.0) for i, name in enumerate(DISPATCHERS)}
+GroupCollective = tuple[str, Collective]
+"""A collective of a group: what has one price under a placement."""
 
-    def exchange(times: Numeric) -> Channel:
-        gathered, sent = times * by["allgather"], times * by["alltoall"]
-        flex = times * by["flex"]
-        return Channel(
-            "ep",
-            (
-                Part("all_to_all", 3 * sent, 2 * sent * copies),
-                Part(f"dispatch/{moe.top_k}", 2 * flex, 2 * flex * tokens * fullest),
-                Part("gather", 2 * gathered, 2 * gathered * tokens * layout.ep),
-            ),
-        )
 
-    def spread(times: Numeric) -> Channel:
-        return Channel("etp", (Part("gather", 2 * times, 2 * times * copies * layout.etp),))
-
-    forward = 1 + again[4]
+def group_collectives(traffic: Traffic) -> set[GroupCollective]:
+    """What of a layout's traffic has a price of its own."""
     return {
-        "ep_forward": exchange(forward),
-        "ep_backward": exchange(np.ones_like(forward)),
-        "etp_forward": spread(forward),
-        "etp_backward": spread(np.ones_like(forward)),
+        (SPECS[channel].group, transfer.collective)
+        for channel, transfers in traffic.items()
+        for transfer in transfers
     }
-
-
-def _used(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts that any row calls, one at least: the others need not be priced."""
-    return tuple(part for part in parts if np.any(part.calls)) or parts[:1]
 
 
 def channel_costs(
-    ctx: CostContext,
-    traffic: Mapping[str, Channel],
-    splits: Splits,
-    tiers: TierArrays | None = None,
-) -> dict[str, GroupCost]:
-    """Cost vector of every channel on the topology's tiers (or others): parts one by one."""
-    kinds = {(c.group, part.kind) for c in traffic.values() for part in c.parts}
-    prices = {
-        (group, kind): price(kind, splits[group], tiers or ctx.tiers) for group, kind in kinds
+    ctx: CostContext, traffic: Traffic, splits: Splits, tiers: TierArrays | None = None
+) -> dict[Channel, GroupCost]:
+    """Cost vector of one run of every channel, on the topology's tiers or on others."""
+    units = {
+        (group, collective): unit_cost(collective, splits[group], tiers or ctx.tiers)
+        for group, collective in group_collectives(traffic)
     }
-    return {name: joined(channel, prices) for name, channel in traffic.items()}
+    return priced(traffic, units)
 
 
-def joined(channel: Channel, prices: Mapping[tuple[str, str], Price]) -> GroupCost:
-    """Cost vector of a channel whose parts run one after another, at the prices of each kind."""
-    first, *others = [
-        prices[channel.group, part.kind].cost(part.calls, part.num_bytes) for part in channel.parts
-    ]
-    for other in others:
-        first = GroupCost(
-            first.latency_seconds + other.latency_seconds,
-            tuple(a + b for a, b in zip(first.busy_seconds, other.busy_seconds, strict=True)),
-            first.switch_seconds + other.switch_seconds,
-        )
-    return first
-
-
-def occurrences(ctx: CostContext, layout: LayoutLike) -> dict[str, Numeric]:
-    """How many times a step runs each channel on one rank."""
-    m = layout.num_microbatches
-    passes = m * (num_layers(ctx.model) / layout.pp)
-    zero = np.asarray(layout.zero_stage)
-    gathers = np.where(zero == 3, m, 1)
-    reductions = np.where(zero >= 2, m, 1)
-    states = {
-        "gather_forward": gathers,
-        "gather_backward": gathers,
-        "reduce": reductions,
-        "replicate": 1,
-    }
-    if "dualpipe" in ctx.software.schedules:
-        states["mirror"] = 1
-    found = {
-        "tp_forward": passes,
-        "tp_backward": passes,
-        "tp_beside": passes,
-        "cp_forward": passes,
-        "cp_backward": passes,
-        "cp_inner": passes,
-        "pp": m,
-        **states,
-    }
-    if ctx.software.gathers_logits:
-        found["tp_logits"] = m
-    if ctx.model.mamba is not None:
-        found |= dict.fromkeys(("cp_scan_forward", "cp_scan_backward"), passes)
-    if ctx.model.moe is not None:
-        with_experts = passes * share_of(ctx.kinds, "experts")
-        exchanges = ("ep_forward", "ep_backward", "etp_forward", "etp_backward")
-        found |= dict.fromkeys(exchanges, with_experts)
-        found |= {f"expert_{name}": times for name, times in states.items()}
-    return found
+def priced(traffic: Traffic, units: Mapping[GroupCollective, UnitCost]) -> dict[Channel, GroupCost]:
+    """Cost vector of one run of every channel, whose transfers run one after another."""
+    costs = {}
+    for channel, transfers in traffic.items():
+        group = SPECS[channel].group
+        first, *others = [
+            units[group, one.collective].cost(one.calls, one.num_bytes) for one in transfers
+        ]
+        for other in others:
+            first = first + other
+        costs[channel] = first
+    return costs

@@ -278,13 +278,13 @@ def _times(
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "hop_seconds": ("hop_seconds",),
     "base_seconds": ("base_seconds",),
-    "efficiency": ("gather",),
+    "efficiency": ("all_gather",),
     "all_reduce_efficiency": ("all_reduce",),
     "all_to_all_efficiency": ("all_to_all",),
     "p2p_efficiency": ("point_to_point",),
     "rendezvous_seconds": ("rendezvous_seconds",),
 }
-ALL_RINGS = ("gather", "all_reduce")
+ALL_RINGS = ("all_gather", "all_reduce")
 
 
 def _put(column: Floats, position: int, value: float) -> Floats:

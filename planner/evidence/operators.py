@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import attention_backend
-from planner.cost.kernels import flash_seconds, gemm_seconds
+from planner.cost.kernels import (
+    ElementBytes,
+    GemmDevice,
+    GemmSizes,
+    flash_seconds,
+    gemm_seconds,
+)
 from planner.evidence import kernel_package as package
 from planner.evidence.metrics import TimeErrors
 from planner.inputs.values import load
@@ -148,7 +154,7 @@ def _attention_of(part: Accelerator, table: Columns) -> TimeErrors:
         sequence_half=share.sequence_half,
         overhead_seconds=part.gemm["bf16"].overhead_seconds,
     )
-    return _errors(predicted, table["seconds"])
+    return _errors(np.asarray(predicted), table["seconds"])
 
 
 # ---------------------------------------------------------------- experts
@@ -208,15 +214,14 @@ def _experts_of(part: Accelerator, precision: Precision, table: Columns) -> dict
     """
     bytes_per_input = ELEMENT_BYTES[precision]
     hbm = part.hbm_bytes_per_second * part.hbm_efficiency
-    kw: dict[str, Any] = {
-        "peak_flops": part.peak_flops[precision],
-        "coefficients": part.gemm[precision],
-        "num_multiprocessors": part.num_multiprocessors,
-        "hbm_bytes_per_second": part.hbm_bytes_per_second,
-        "hbm_efficiency": part.hbm_efficiency,
-        "input_bytes": bytes_per_input,
-        "output_bytes": 2.0,
-    }
+    device = GemmDevice(
+        coefficients=part.gemm[precision],
+        peak_flops=part.peak_flops[precision],
+        num_multiprocessors=part.num_multiprocessors,
+        hbm_bytes_per_second=part.hbm_bytes_per_second,
+        hbm_efficiency=part.hbm_efficiency,
+    )
+    element_bytes = ElementBytes(bytes_per_input, 2.0)
     experts, rows, h = table["num_experts"], _rows_of_expert(table), table["hidden_size"]
     inner = table["inter_size"] / table["moe_tp_size"]
     moved = experts * rows * (h * (2 + bytes_per_input) + inner * (4 + bytes_per_input) + 2 * h)
@@ -224,8 +229,8 @@ def _experts_of(part: Accelerator, precision: Precision, table: Columns) -> dict
     beside = moved / hbm + EXPERT_STARTS * part.gemm["bf16"].overhead_seconds
 
     def products(num_groups: Any) -> Any:
-        up = gemm_seconds(rows, 2 * inner, h, num_groups=num_groups, **kw)
-        return up + gemm_seconds(rows, h, inner, num_groups=num_groups, **kw)
+        up = gemm_seconds(GemmSizes(rows, 2 * inner, h, num_groups), device, element_bytes)
+        return up + gemm_seconds(GemmSizes(rows, h, inner, num_groups), device, element_bytes)
 
     measured = table["seconds"]
     return {

@@ -20,23 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost.collectives import GroupCost, duration
+from planner.cost.collective_costs import unit_cost
+from planner.cost.collectives import Collective, CollectiveKind, GroupCost, duration
 from planner.cost.context import TierArrays
-from planner.cost.prices import price
 from planner.evidence.collective_logs import Floats, Sweep
 from planner.evidence.fabrics import Placed, UnmatchedError, place
 from planner.inputs.quantities import Figure
 from planner.problem.topology import Fabric, Tier, Topology
 
-PRICED_AS: Mapping[str, str] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "gather",
-    "reduce_scatter": "gather",
-    "alltoall": "all_to_all",
-    "sendrecv": "pair",
-    "broadcast": "broadcast",
+PRICED_AS: Mapping[str, Collective] = {
+    "all_reduce": Collective(CollectiveKind.ALL_REDUCE),
+    "all_gather": Collective(CollectiveKind.ALL_GATHER),
+    "reduce_scatter": Collective(CollectiveKind.ALL_GATHER),
+    "alltoall": Collective(CollectiveKind.ALL_TO_ALL),
+    "sendrecv": Collective(CollectiveKind.POINT_TO_POINT),
+    "broadcast": Collective(CollectiveKind.BROADCAST),
 }
-"""Operation of nccl-tests → kind of traffic."""
+"""Operation of nccl-tests → what it is priced as."""
 
 SECTIONS = ("fit", "held_out", "without_fit", "degraded")
 SOUND = "held_out_sound"
@@ -54,13 +54,13 @@ def predicted(
     placed: Placed, tiers: TierArrays, ramp: Sequence[float], num_bytes: Floats
 ) -> Floats:
     """Seconds of the operation for each message size."""
-    unit = price(PRICED_AS[placed.sweep.operation], placed.split, tiers)
+    unit = unit_cost(PRICED_AS[placed.sweep.operation], placed.split, tiers)
     return np.asarray(duration(unit.cost(1.0, num_bytes), ramp), dtype=np.float64)
 
 
 def line(placed: Placed, tiers: TierArrays, num_bytes: Floats) -> Floats:
     """Seconds on the plain line α + S/β of the same fabrics."""
-    unit = price(PRICED_AS[placed.sweep.operation], placed.split, tiers)
+    unit = unit_cost(PRICED_AS[placed.sweep.operation], placed.split, tiers)
     cost = unit.cost(1.0, num_bytes)
     plain = GroupCost(cost.latency_seconds, cost.busy_seconds)
     return np.asarray(duration(plain, [0.0] * len(placed.split)), dtype=np.float64)

@@ -17,7 +17,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.kernels import GemmParameters, gemm_seconds
+from planner.cost.kernels import (
+    ElementBytes,
+    GemmDevice,
+    GemmParameters,
+    GemmSizes,
+    gemm_seconds,
+)
 from planner.evidence.kernel_measurements import DTYPES, Floats, Latencies
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.operators import OperatorErrors
@@ -51,16 +57,18 @@ def predicted(latencies: Latencies, coefficients: GemmParameters) -> Floats:
         seconds = gemm_seconds + quantises · (overhead + cast_bytes·m·k / (bandwidth·efficiency))
     """
     part, dtype = latencies.part, DTYPES[latencies.dtype]
-    product = gemm_seconds(
-        latencies.m, latencies.n, latencies.k,
-        peak_flops=part.peak_flops[dtype.precision],
+    device = GemmDevice(
         coefficients=coefficients,
+        peak_flops=part.peak_flops[dtype.precision],
         num_multiprocessors=part.num_multiprocessors,
         hbm_bytes_per_second=part.hbm_bytes_per_second,
         hbm_efficiency=part.hbm_efficiency,
-        input_bytes=ELEMENT_BYTES[dtype.precision],
-        output_bytes=OUTPUT_BYTES,
-    )  # fmt: skip
+    )
+    product = gemm_seconds(
+        GemmSizes(latencies.m, latencies.n, latencies.k),
+        device,
+        ElementBytes(ELEMENT_BYTES[dtype.precision], OUTPUT_BYTES),
+    )
     hbm = part.hbm_bytes_per_second * part.hbm_efficiency
     cast = coefficients.overhead_seconds + dtype.cast_bytes * latencies.m * latencies.k / hbm
     return np.asarray(product + latencies.quantises * cast, dtype=np.float64)

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.cost import memory, step
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
-from planner.cost.prediction_intervals import Ends, PredictionErrors
+from planner.cost.prediction_intervals import MeasuredInterval, PredictionErrors
 from planner.cost.traffic import Splits
 from planner.errors import InputError, PlannerError, nearest_of
 from planner.evidence.metrics import (
@@ -125,7 +125,7 @@ def predict(job: Job) -> Prediction:
         peak_bytes=float(peak),
         allocated_bytes=float(np.max(stages.total - stages.runtime)),
         verdict=memory.VERDICTS[int(memory.verdict_index(ctx, job.layout, peak))],
-        kind=bars.KINDS[int(bars.kind_index(ctx, job.layout))],
+        kind=intervals.KINDS[int(intervals.kind_index(ctx, job.layout))],
     )
 
 
@@ -272,7 +272,7 @@ def summarise(
         ranking=Ranking.of([group for _, group in groups]),
         fits=Fits.of(ran_or_not),
         memory=MemoryErrors.of(peaks),
-        bars=coverage(timed, predictions, bars.shipped()),
+        bars=coverage(timed, predictions, intervals.shipped()),
     )
 
 
@@ -287,9 +287,9 @@ def coverage(
 
 
 def _coverage(
-    ends: Mapping[str, Ends], rows: Iterable[tuple[str, float | None]]
+    ends: Mapping[str, MeasuredInterval], rows: Iterable[tuple[str, float | None]]
 ) -> dict[str, Coverage]:
-    placed: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in bars.KINDS}
+    placed: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in intervals.KINDS}
     for kind, error in rows:
         if error is not None:
             end = ends[kind]

@@ -15,14 +15,15 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.layouts.layout import SCHEDULES, LayoutLike, Numeric
+from planner.layouts.layout import SCHEDULES, LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Mask
 
 MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"
 TORCHTITAN = "torchtitan 0.3 parallel_dims.py and pytorch/torchtitan#775"
 TORCH = "torch.distributed.pipelining 2.11, schedules.py"
 DUALPIPE = "github.com/deepseek-ai/DualPipe, dualpipe.py and dualpipev.py"
 
-Predicate = Callable[[CostContext, LayoutLike], Numeric]
+Predicate = Callable[[CostContext, LayoutLike], Boolean]
 """Of a layout a truth value, of a table an array of them, one a row."""
 
 
@@ -64,17 +65,12 @@ class SettingsRule:
         )
 
 
-def divides(divisor: Numeric, number: Numeric) -> Numeric:
+def divides(divisor: Integer, number: Integer) -> Boolean:
     """Whether a number is a multiple of a divisor."""
     return number % divisor == 0
 
 
-def runs(layout: LayoutLike, *schedules: str) -> Numeric:
+def runs(layout: LayoutLike, *schedules: str) -> Mask:
     """Whether the layout's schedule is one of these."""
-    return np.isin(SCHEDULES, schedules)[layout.schedule_index]
-
-
-def max_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
-    """The most chunks that a pipeline may have: one a layer, and where the software allows empty
-    ones at both ends, two more."""
-    return ctx.model.num_layers + 2 * (ctx.software.empty_end_chunks & (np.asarray(vp) > 2))
+    is_one: Mask = np.isin(SCHEDULES, schedules)[layout.schedule_index]
+    return is_one

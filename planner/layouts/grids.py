@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-Numeric = Any
+from planner.layouts.numeric import Boolean, Integer
 
 
 class Degrees(Protocol):
     """The degrees that cut both grids: ints of one layout, or int arrays of many."""
 
     @property
-    def tp(self) -> Numeric: ...
+    def tp(self) -> Integer: ...
     @property
-    def cp(self) -> Numeric: ...
+    def cp(self) -> Integer: ...
     @property
-    def dp_shard(self) -> Numeric: ...
+    def dp_shard(self) -> Integer: ...
     @property
-    def ep(self) -> Numeric: ...
+    def ep(self) -> Integer: ...
     @property
-    def etp(self) -> Numeric: ...
+    def etp(self) -> Integer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +70,26 @@ GROUPS = tuple(EXPERT_GRID.groups)
 """Names of all communicating groups."""
 
 
-def atom_degree(layout: Degrees, atom: str, grid: Grid) -> Numeric:
+def atom_degree(layout: Degrees, atom: str, grid: Grid) -> Integer:
     """Degree of a grid's atom; where the experts' grid cuts the axes, an overlap of intervals."""
     axis, _, expert = atom.partition(".")
     if grid is DENSE_GRID or axis in ("dp_replicate", "pp"):
-        return getattr(layout, axis)
-    ends = {"tp": layout.tp, "cp": layout.tp * layout.cp}
+        degree: Integer = getattr(layout, axis)
+        return degree
+    ends: dict[str, Integer] = {"tp": layout.tp, "cp": layout.tp * layout.cp}
     ends["dp_shard"] = ends["cp"] * layout.dp_shard
-    starts = {"tp": 1, "cp": ends["tp"], "dp_shard": ends["cp"]}
+    starts: dict[str, Integer] = {"tp": 1, "cp": ends["tp"], "dp_shard": ends["cp"]}
     expert_ends = {"etp": layout.etp, "ep": layout.etp * layout.ep, "": ends["dp_shard"]}
-    expert_starts = {"etp": 1, "ep": expert_ends["etp"], "": expert_ends["ep"]}
+    expert_starts: dict[str, Integer] = {"etp": 1, "ep": expert_ends["etp"], "": expert_ends["ep"]}
     low = np.maximum(starts[axis], expert_starts[expert])
     high = np.minimum(ends[axis], expert_ends[expert])
-    return np.maximum(high // low, 1)
+    overlap: Integer = np.maximum(high // low, 1)
+    return overlap
 
 
-def grids_nest(layout: Degrees) -> Numeric:
+def grids_nest(layout: Degrees) -> Boolean:
     """Whether the boundaries of both grids divide each other, so that atoms make up both."""
-    nested: Numeric = True
+    nested: Boolean = True
     for dense in (layout.tp, layout.tp * layout.cp):
         for expert in (layout.etp, layout.etp * layout.ep):
             nested = nested & ((dense % expert == 0) | (expert % dense == 0))

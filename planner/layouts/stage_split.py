@@ -10,20 +10,25 @@ A split that is given (`stage_layers`) has a number of layers for each stage, or
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.layouts.layout import V_SHAPED, Layout, Numeric
+from planner.layouts.layout import V_SHAPED, Layout
+from planner.layouts.numeric import Integer, Numeric
 
 
-class Cut(Protocol):
-    """What says how layers are cut into chunks: a layout, or its way unfolded."""
+class SplitLike(Protocol):
+    """What decides how layers fall into chunks: a layout, or the stages that it unfolds to
+    (`planner.cost.stages.unfold`)."""
 
     @property
-    def pp(self) -> Numeric: ...
+    def pp(self) -> Integer: ...
     @property
-    def vp(self) -> Numeric: ...
+    def vp(self) -> Integer: ...
     @property
     def stage_layers(self) -> tuple[int, ...] | None: ...
 
@@ -34,33 +39,35 @@ Reserved = tuple[int, int]
 NONE: Reserved = (0, 0)
 
 
-def layers_by_stage(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> list[int]:
-    """Layers of every stage of one layout, or of one way of it."""
-    if cut.stage_layers is not None:
-        return given_stages(cut)
-    layers = default_stage_layers(num_layers, cut, np.arange(cut.pp), reserved)
-    return [int(count) for count in np.broadcast_to(layers, (cut.pp,))]
+def layers_by_stage(num_layers: int, split: SplitLike, reserved: Reserved = NONE) -> list[int]:
+    """Layers of every stage of one layout, in stage order."""
+    if split.stage_layers is not None:
+        return given_stages(split)
+    pp = int(np.max(split.pp))
+    layers = default_stage_layers(num_layers, split, np.arange(pp), reserved)
+    return [int(count) for count in np.broadcast_to(layers, (pp,))]
 
 
-def given_stages(cut: Cut) -> list[int]:
+def given_stages(split: SplitLike) -> list[int]:
     """Layers of every stage of a split that is given, by stages or by chunks."""
-    return [int(layers) for layers in by_stage(cut.stage_layers, cut)]
+    return [int(layers) for layers in by_stage(split.stage_layers or (), split)]
 
 
-def by_stage(numbers: Numeric, cut: Cut) -> Numeric:
-    """Sums of every stage, of numbers by stages or by chunks; all rows of a cut have as many."""
-    return np.reshape(numbers, (-1, int(np.max(cut.pp)))).sum(axis=0)
+def by_stage(numbers: Sequence[int] | NDArray[Any], split: SplitLike) -> NDArray[Any]:
+    """Sums of every stage, of numbers by stage or by chunk; all rows of a table have as many."""
+    sums: NDArray[Any] = np.reshape(numbers, (-1, int(np.max(split.pp)))).sum(axis=0)
+    return sums
 
 
-def names_chunks(cut: Cut) -> bool:
+def names_chunks(split: SplitLike) -> bool:
     """Whether a split is given, and by chunks."""
-    split = cut.stage_layers
-    return split is not None and len(split) == int(np.max(cut.pp)) * int(np.max(cut.vp))
+    layers = split.stage_layers
+    return layers is not None and len(layers) == int(np.max(split.pp)) * int(np.max(split.vp))
 
 
 def default_stage_layers(
-    num_layers: int, layout: Cut, stage: Numeric, reserved: Reserved = NONE
-) -> Numeric:
+    num_layers: int, layout: SplitLike, stage: Integer, reserved: Reserved = NONE
+) -> Integer:
     """Layers of `stage` under the default split; shapes broadcast."""
     chunks = layout.pp * layout.vp
     placed = placed_layers(num_layers, layout, reserved)
@@ -105,65 +112,82 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     return [layers for back in turns for layers in (each[::-1] if back else each)]
 
 
-def last_turn(num_layers: int, layout: Cut, reserved: Reserved = NONE) -> tuple[Numeric, Numeric]:
-    """What a round of the interleaved schedule may wait for beside the stage with the most layers
-    (of those with as many the last), pp micro-batches through all chunks: the turn of the last
-    chunk, which has the head. Two numbers of layers, a micro-batch:
+@dataclass(frozen=True, slots=True)
+class LastTurn:
+    """The turn of the last chunk, which has the head, in a round of the interleaved schedule.
 
-    - those that the last chunk has more than that stage's chunk of the same turn; below 0 where it
-      has fewer, −inf where both are one's or all chunks are alike;
-    - those that are passed sooner for it: a chunk once a round for each stage that lies between, as
-      every stage has its chunk's turn one slot earlier than the next.
+    A round passes pp micro-batches through all chunks. Beside the stage with the most layers (of
+    those with as many the last) it may wait for the last chunk. In layers, per micro-batch:
+
+    extra_layers: what the last chunk has more than that stage's chunk of the same turn; below 0
+    where it has fewer, −inf where both are one's or all chunks are alike.
+    sooner_layers: what is passed sooner for it: a chunk once a round for each stage that lies
+    between, as every stage has its chunk's turn one slot earlier than the next.
     """
+
+    extra_layers: Numeric
+    sooner_layers: Numeric
+
+
+def last_turn(num_layers: int, layout: SplitLike, reserved: Reserved = NONE) -> LastTurn:
+    """The last chunk's turn under a layout's stage split; shape of the layout."""
     if layout.stage_layers is not None and not _is_default(num_layers, layout, reserved):
-        pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
-        most = pp - 1 - int(np.argmax(given_stages(layout)[::-1]))
-        named = np.array(layout.stage_layers)
-        chunks = named if names_chunks(layout) else np.tile(named / vp, vp)
-        sooner = (pp - 1 - most) * max(chunks) / pp
-        alike = most == pp - 1 or min(chunks) == max(chunks)
-        return -np.inf if alike else chunks[-1] - chunks[(vp - 1) * pp + most], sooner
+        return _given_last_turn(layout, layout.stage_layers)
     chunks = layout.pp * layout.vp
     placed = placed_layers(num_layers, layout, reserved)
     first, extra = first_extra(placed, layout), placed % chunks
-    most = (first + extra - 1) % layout.pp
-    chunk = chunks - layout.pp + most
-    held = (first <= chunk) & (chunk < first + extra)
-    ahead = 1.0 * (first + extra == chunks) - held - reserved[1] * (placed > num_layers)
-    sooner = (layout.pp - 1 - most) * np.maximum(placed // chunks, 1) / layout.pp
-    return np.where((extra > 0) & (most < layout.pp - 1), ahead, -np.inf), sooner
+    fullest = (first + extra - 1) % layout.pp
+    chunk = chunks - layout.pp + fullest
+    has_extra = 1 * ((first <= chunk) & (chunk < first + extra))
+    ahead = 1.0 * (first + extra == chunks) - has_extra - reserved[1] * (placed > num_layers)
+    sooner = (layout.pp - 1 - fullest) * np.maximum(placed // chunks, 1) / layout.pp
+    return LastTurn(np.where((extra > 0) & (fullest < layout.pp - 1), ahead, -np.inf), sooner)
 
 
-def _is_default(num_layers: int, layout: Cut, reserved: Reserved) -> bool:
+def _given_last_turn(layout: SplitLike, stage_layers: tuple[int, ...]) -> LastTurn:
+    """The same of a split that is given, by stages or by chunks."""
+    pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
+    fullest = pp - 1 - int(np.argmax(given_stages(layout)[::-1]))
+    named = np.array(stage_layers)
+    chunks = named if names_chunks(layout) else np.tile(named / vp, vp)
+    sooner = (pp - 1 - fullest) * max(chunks) / pp
+    if fullest == pp - 1 or min(chunks) == max(chunks):
+        return LastTurn(-np.inf, sooner)
+    return LastTurn(chunks[-1] - chunks[(vp - 1) * pp + fullest], sooner)
+
+
+def _is_default(num_layers: int, layout: SplitLike, reserved: Reserved) -> bool:
     """Whether the stages named are those of the default split."""
     pp = int(np.max(layout.pp))
     stage = np.arange(pp).reshape((-1,) + (1,) * np.ndim(layout.pp))
-    usual = default_stage_layers(num_layers, layout, stage, reserved)
+    usual = np.asarray(default_stage_layers(num_layers, layout, stage, reserved))
     return tuple(np.max(usual.reshape(pp, -1), axis=1).tolist()) == layout.stage_layers
 
 
 class _Chunks(NamedTuple):
-    """A cut whose every chunk is a stage."""
+    """A pipeline whose every chunk is a stage."""
 
-    pp: Numeric
-    vp: Numeric = 1
+    pp: Integer
+    vp: Integer = 1
     stage_layers: tuple[int, ...] | None = None
 
 
-def chunk_range(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> tuple[Numeric, Numeric]:
-    """Layers of the chunk with the fewest and of the one with the most; shape of the cut.
+def chunk_range(
+    num_layers: int, split: SplitLike, reserved: Reserved = NONE
+) -> tuple[Integer, Integer]:
+    """Layers of the chunk with the fewest and of the one with the most; shape of the layout.
 
     Of a split that is given by stages, a stage's layers over its chunks, rounded down and up; 0 of
     one that is of other stages.
     """
-    if cut.stage_layers is not None:
-        if names_chunks(cut):
-            return min(cut.stage_layers), max(cut.stage_layers)
-        if len(cut.stage_layers) % int(np.max(cut.pp)):
+    if split.stage_layers is not None:
+        if names_chunks(split):
+            return min(split.stage_layers), max(split.stage_layers)
+        if len(split.stage_layers) % int(np.max(split.pp)):
             return 0, 0
-        of_stages = given_stages(cut)
-        return min(of_stages) // cut.vp, -(-max(of_stages) // cut.vp)
-    chunks = _Chunks(cut.pp * cut.vp)
+        of_stages = given_stages(split)
+        return min(of_stages) // split.vp, -(-max(of_stages) // split.vp)
+    chunks = _Chunks(split.pp * split.vp)
     placed = placed_layers(num_layers, chunks, reserved)
     first, last, extra = (
         default_stage_layers(num_layers, chunks, chunk, reserved)
@@ -174,7 +198,7 @@ def chunk_range(num_layers: int, cut: Cut, reserved: Reserved = NONE) -> tuple[N
     return fewest, np.maximum(np.maximum(first, last), extra)
 
 
-def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
+def placed_layers(num_layers: int, layout: SplitLike, reserved: Reserved) -> Integer:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
     if reserved == NONE:
         return num_layers
@@ -182,7 +206,7 @@ def placed_layers(num_layers: int, layout: Cut, reserved: Reserved) -> Numeric:
     return num_layers + every * ((num_layers + every) // chunks > max(reserved))
 
 
-def first_extra(num_layers: Numeric, layout: Cut) -> Numeric:
+def first_extra(num_layers: Integer, layout: SplitLike) -> Integer:
     """The first of the middle chunks that have one layer of the remainder."""
     chunks = layout.pp * layout.vp
     return np.asarray((chunks - num_layers % chunks) // 2)

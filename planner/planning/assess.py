@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from planner.cost import flops, memory, step
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
+from planner.cost.channels import SPECS, Channel, occurrences
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
-from planner.cost.layers import model_layers_by_stage
-from planner.cost.traffic import Channel, channel_costs, occurrences
+from planner.cost.stages import StageLayers, layers_by_rank
+from planner.cost.traffic import Traffic, channel_costs
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
 from planner.planning.plan import GroupReport, MemoryReport
@@ -45,19 +46,19 @@ class Assessment:
 
 def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
     """Cost a layout whose groups are split over tiers as given, in full."""
-    shape = step.shape_costs(ctx, layout)
+    shape = step.layout_costs(ctx, layout)
     costs = channel_costs(ctx, shape.traffic, splits)
     spent = step.step_time(ctx, layout, shape, costs)
     time = {f.name: float(getattr(spent, f.name)) for f in fields(spent)}
     seconds = sum(time.values())
     executed = float(flops.executed_flops(ctx, layout))
     budget = seconds * ctx.num_accelerators
-    low, high = bars.step_ends(bars.shipped(), ctx, layout)
+    interval = intervals.step_interval(intervals.shipped(), ctx, layout)
     bf16 = ctx.accelerator.peak_flops.get("bf16")
     return Assessment(
         step_seconds=seconds,
-        step_bar=(seconds * float(low), seconds * float(high)),
-        bar_kind=bars.KINDS[int(bars.kind_index(ctx, layout))],
+        step_bar=(seconds * float(interval.low), seconds * float(interval.high)),
+        bar_kind=intervals.KINDS[int(intervals.kind_index(ctx, layout))],
         time=time,
         memory=memory_report(ctx, layout),
         groups=_groups(
@@ -72,11 +73,11 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
     """Memory of every stage; terms are of the stage with the highest peak."""
     stage = np.arange(layout.pp)
-    layers = model_layers_by_stage(ctx.model, layout, ctx.reserved)
-    usage = memory.stage_memory(ctx, layout, stage, np.array(layers))
+    layers = layers_by_rank(ctx.model.num_layers, layout, ctx.reserved)
+    usage = memory.stage_memory(ctx, layout, StageLayers(stage, np.array(layers)))
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
     worst = int(np.argmax(total))
-    low, high = bars.peak_ends(bars.shipped(), ctx, layout, usage)
+    interval = intervals.peak_interval(intervals.shipped(), ctx, layout, usage)
     terms = {
         f.name: np.broadcast_to(np.asarray(getattr(usage, f.name), dtype=float), stage.shape)
         for f in fields(usage)
@@ -92,8 +93,8 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
             | {name: float(values[i]) for name, values in terms.items()}
             for i in range(layout.pp)
         ),
-        peak_low_bytes=float(low),
-        peak_high_bytes=float(high),
+        peak_low_bytes=float(interval.low),
+        peak_high_bytes=float(interval.high),
         **_host(ctx, layout),
     )
 
@@ -112,8 +113,8 @@ def _groups(
     ctx: CostContext,
     layout: Layout,
     splits: Split,
-    traffic: Mapping[str, Channel],
-    costs: Mapping[str, GroupCost],
+    traffic: Traffic,
+    costs: Mapping[Channel, GroupCost],
     time: Mapping[str, float],
     flops_per_accelerator: float,
 ) -> dict[str, GroupReport]:
@@ -121,19 +122,15 @@ def _groups(
     moved = channel_costs(ctx, traffic, splits, _unit_tiers(ctx.tiers))
     names = ctx.topology.tier_names
     alone = {name: float(times[name] * duration(costs[name], ctx.ramp)) for name in traffic}
-    # what dualpipe's ranks exchange of gradients travels over the pipeline
-    terms = {
-        name: "dp" if name.endswith("mirror") else EXPOSED_TERMS[channel.group]
-        for name, channel in traffic.items()
-    }
+    terms = {name: SPECS[name].time_term for name in traffic}
     of_term: dict[str, float] = {}
     for name, term in terms.items():
         of_term[term] = of_term.get(term, 0.0) + alone[name]
     totals: dict[str, dict[str, Any]] = {}
-    for name, channel in traffic.items():
+    for name in traffic:
         count = float(times[name])
         total = totals.setdefault(
-            channel.group,
+            SPECS[name].group,
             {
                 "latency": 0.0,
                 "alone": 0.0,
@@ -218,10 +215,10 @@ def group_losses(
 
 def _unit_tiers(tiers: TierArrays) -> TierArrays:
     """Tiers of one byte per second, so that busy seconds are bytes."""
-    ones = np.ones_like(tiers.gather)
+    ones = np.ones_like(tiers.all_gather)
     return TierArrays(
-        bytes_per_second=ones, gather=ones, all_reduce=ones, all_to_all=ones, point_to_point=ones,
-        hop_seconds=tiers.hop_seconds, base_seconds=tiers.base_seconds,
+        bytes_per_second=ones, all_gather=ones, all_reduce=ones, all_to_all=ones,
+        point_to_point=ones, hop_seconds=tiers.hop_seconds, base_seconds=tiers.base_seconds,
     )  # fmt: skip
 
 

@@ -171,7 +171,7 @@ def least_matmul_seconds(ctx: CostContext) -> float:
     moe = ctx.model.moe
     routers = 0.0
     if moe is not None:
-        layers = share_of(ctx.kinds, "experts") * num_layers(ctx.model)
+        layers = share_of(ctx.layer_kinds, "experts") * num_layers(ctx.model)
         routers = 2.0 * layers * ctx.model.hidden_size * moe.num_experts
     forward = flops.forward_flops_per_token(ctx)
     tokens = float(ctx.training.batch_range[1]) * ctx.training.sequence_length

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
-from planner.cost.layers import model_layers_by_stage
+from planner.cost.stages import layers_by_rank
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.grids import grids_nest
 from planner.layouts.layout import Layout, LayoutTable
@@ -208,7 +208,7 @@ def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict
     constraints = SideConstraints(orders=scenario.search.orders)
     found = best_placement(LayoutProblem(ctx, table), 0, 0.0, constraints)
     return {
-        "stage_layers": model_layers_by_stage(ctx.model, default, ctx.reserved),
+        "stage_layers": layers_by_rank(ctx.model.num_layers, default, ctx.reserved),
         "step_seconds": None if found is None else found[1],
         "fits": bool(accepted(ctx, scenario.search, table)[0]),
     }
@@ -323,14 +323,14 @@ def _filled(
 def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
-    split = layout.stage_layers or model_layers_by_stage(ctx.model, layout, ctx.reserved)
+    split = layout.stage_layers or layers_by_rank(ctx.model.num_layers, layout, ctx.reserved)
     document = {**layout.to_document(), "stage_layers": list(split)}
     return replace(
         base,
         step_seconds=found.step_seconds,
         step_seconds_low=found.step_bar[0],
         step_seconds_high=found.step_bar[1],
-        bar_coverage=float(bars.shipped().coverage),
+        bar_coverage=float(intervals.shipped().coverage),
         bar_kind=found.bar_kind,
         mfu=found.mfu,
         mfu_denominator={

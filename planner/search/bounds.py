@@ -13,10 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.collectives import Numeric
-from planner.cost.compute import distinct_values
+from planner.cost.collective_costs import UnitCost, unit_cost
+from planner.cost.collectives import Collective
 from planner.cost.context import TierArrays
-from planner.cost.prices import Price, price
+from planner.layouts.arrays import distinct_values
+from planner.layouts.numeric import Numeric
 from planner.search.placement import splits
 
 IntArray = NDArray[np.int64]
@@ -24,14 +25,14 @@ BoolArray = NDArray[np.bool_]
 
 
 def component_minima(
-    kind: str,
+    collective: Collective,
     sizes: IntArray,
     widths: tuple[int, ...],
     num_ranks: int,
     tiers: TierArrays,
     inner: tuple[int, int],
     held: tuple[tuple[int, ...], ...] | None = None,
-) -> tuple[Price, BoolArray]:
+) -> tuple[UnitCost, BoolArray]:
     """Least seconds of a call and least busy seconds per byte of groups of these sizes.
 
     Each component's least over the splits of a group that some fill of `num_ranks` realises with
@@ -41,26 +42,26 @@ def component_minima(
     """
     distinct, position = distinct_values(sizes)
     rows = [
-        _minima(kind, size, widths, num_ranks, _Tiers(tiers), inner, held)
+        _minima(collective, size, widths, num_ranks, _Tiers(tiers), inner, held)
         for size in distinct.tolist()
     ]
     possible = np.array([row is not None for row in rows], dtype=bool)[position]
     return _columns(rows, len(widths), position), possible
 
 
-def _columns(rows: Sequence[Price | None], num_tiers: int, position: IntArray) -> Price:
-    """Prices of numbers as one price of arrays, zeros where there is none."""
+def _columns(rows: Sequence[UnitCost | None], num_tiers: int, position: IntArray) -> UnitCost:
+    """UnitCosts of numbers as one price of arrays, zeros where there is none."""
     known = [row for row in rows if row is not None]
-    nothing = Price(0.0, 0.0, (0.0,) * num_tiers)
+    nothing = UnitCost(0.0, 0.0, (0.0,) * num_tiers)
     filled = [nothing if row is None else row for row in rows]
 
-    def column(read: Callable[[Price], Numeric]) -> Numeric:
+    def column(read: Callable[[UnitCost], Numeric | None]) -> Numeric:
         return np.array([read(row) or 0.0 for row in filled], dtype=np.float64)[position]
 
-    def optional(read: Callable[[Price], Numeric | None]) -> Numeric | None:
+    def optional(read: Callable[[UnitCost], Numeric | None]) -> Numeric | None:
         return column(read) if any(read(row) is not None for row in known) else None
 
-    return Price(
+    return UnitCost(
         latency_seconds=column(lambda row: row.latency_seconds),
         switch_seconds=column(lambda row: row.switch_seconds),
         busy_seconds=tuple(
@@ -88,19 +89,19 @@ class _Tiers:
 
 @lru_cache(maxsize=4096)
 def _minima(
-    kind: str,
+    collective: Collective,
     size: int,
     widths: tuple[int, ...],
     num_ranks: int,
     tiers: _Tiers,
     inner: tuple[int, int],
     held: tuple[tuple[int, ...], ...] | None,
-) -> Price | None:
+) -> UnitCost | None:
     options = splits(size, widths, num_ranks, held=held)
     options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
     if not len(options):
         return None
-    unit = price(kind, list(options.T), tiers.tiers)
+    unit = unit_cost(collective, list(options.T), tiers.tiers)
 
     def least(part: Numeric) -> float:
         return float(np.min(np.broadcast_to(part, len(options))))
@@ -108,7 +109,7 @@ def _minima(
     def optional(part: Numeric | None) -> float | None:
         return None if part is None else least(part)
 
-    return Price(
+    return UnitCost(
         latency_seconds=least(unit.latency_seconds),
         switch_seconds=least(unit.switch_seconds),
         busy_seconds=tuple(least(seconds) for seconds in unit.busy_seconds),

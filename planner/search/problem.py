@@ -9,12 +9,13 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.balanced import alike, balanced_costs, changed_costs
+from planner.cost.channels import SPECS, Channel, occurrences
+from planner.cost.collective_costs import UnitCost
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
-from planner.cost.prices import Price
-from planner.cost.step import ShapeCosts, shape_costs, step_time
-from planner.cost.traffic import Splits, channel_costs, joined, occurrences
+from planner.cost.stage_split_bounds import layers_are_alike, mean_stage_costs, other_split_costs
+from planner.cost.step import LayoutCosts, layout_costs, step_time
+from planner.cost.traffic import GroupCollective, Splits, channel_costs, group_collectives, priced
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
 from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms
@@ -119,39 +120,39 @@ class LayoutProblem:
 
         return self._rows(shapes, bounds)
 
-    def _costs(self, table: LayoutTable) -> ShapeCosts:
+    def _costs(self, table: LayoutTable) -> LayoutCosts:
         """What bounds take the shapes to cost wherever they live."""
-        return shape_costs(self.ctx, table)
+        return layout_costs(self.ctx, table)
 
     def _bound(
-        self, degrees: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
+        self, degrees: IntArray, table: LayoutTable, shape: LayoutCosts, tp_inside: int | None
     ) -> FloatArray:
         """The bound of the table's shapes, or of their placements with so much of tp innermost."""
         costs, possible = self._least(degrees, shape, tp_inside)
         total = np.asarray(step_time(self.ctx, table, shape, costs).total, dtype=np.float64)
         return np.where(possible, total, np.inf)
 
-    def least_costs(self, i: int, shape: ShapeCosts) -> dict[str, GroupCost]:
+    def least_costs(self, i: int, shape: LayoutCosts) -> dict[Channel, GroupCost]:
         """Of shape i, costed as given, the least cost vectors of its groups' traffic."""
         return self._least(self.degrees[i : i + 1], shape, None)[0]
 
     def _least(
-        self, degrees: IntArray, shape: ShapeCosts, tp_inside: int | None
-    ) -> tuple[dict[str, GroupCost], BoolArray]:
+        self, degrees: IntArray, shape: LayoutCosts, tp_inside: int | None
+    ) -> tuple[dict[Channel, GroupCost], BoolArray]:
         """Least cost vectors of the traffic, and whether there are such placements."""
         width = self.widths[0]
         possible = np.ones(len(degrees), dtype=bool)
         groups = self.groups(0)
-        least: dict[tuple[str, str], Price] = {}
-        for group, kind in {(c.group, p.kind) for c in shape.traffic.values() for p in c.parts}:
+        least: dict[GroupCollective, UnitCost] = {}
+        for group, collective in group_collectives(shape.traffic):
             # groups that share atoms with tp may share its room
             shares = not set(groups[group]).isdisjoint(groups["tp"])
             inner = (1, width if shares else width // (tp_inside or 1))
             if group == "tp" and tp_inside is not None:
                 inner = (tp_inside, tp_inside)
             sizes = degrees[:, list(groups[group])].prod(axis=1)
-            least[group, kind], some = component_minima(
-                kind,
+            least[group, collective], some = component_minima(
+                collective,
                 sizes,
                 self.widths,
                 self.ctx.num_accelerators,
@@ -163,9 +164,9 @@ class LayoutProblem:
         return self._least_costs(shape, least), possible
 
     def _least_costs(
-        self, shape: ShapeCosts, least: Mapping[tuple[str, str], Price]
-    ) -> dict[str, GroupCost]:
-        return {name: joined(channel, least) for name, channel in shape.traffic.items()}
+        self, shape: LayoutCosts, least: Mapping[GroupCollective, UnitCost]
+    ) -> dict[Channel, GroupCost]:
+        return priced(shape.traffic, least)
 
     def score_rows(self, shapes: IntArray, placements: IntArray) -> FloatArray:
         """Exact step seconds of rows: (R), (R, A, T) → (R); inf where no nodes hold the fill."""
@@ -197,7 +198,7 @@ class LayoutProblem:
         """Busy seconds of the links outside the innermost tier in a step, summed over groups."""
 
         def seconds(at: IntArray | slice, layout: LayoutTable) -> FloatArray:
-            shape = shape_costs(self.ctx, layout)
+            shape = layout_costs(self.ctx, layout)
             costs = channel_costs(self.ctx, shape.traffic, splits_of(placements[at]))
             times = occurrences(self.ctx, layout)
             total = np.zeros(len(layout))
@@ -255,28 +256,29 @@ class LayoutProblem:
 class AnySplit(LayoutProblem):
     """Layouts whose bounds hold whatever the split of their layers over stages."""
 
-    def _costs(self, table: LayoutTable) -> ShapeCosts:
-        return balanced_costs(self.ctx, table)
+    def _costs(self, table: LayoutTable) -> LayoutCosts:
+        return mean_stage_costs(self.ctx, table)
 
 
 class OtherSplit(AnySplit):
     """Layouts whose bounds hold in every split of their layers but the default."""
 
-    def _costs(self, table: LayoutTable) -> ShapeCosts:
-        return (changed_costs if alike(self.ctx) else balanced_costs)(self.ctx, table)
+    def _costs(self, table: LayoutTable) -> LayoutCosts:
+        alike = layers_are_alike(self.ctx)
+        return (other_split_costs if alike else mean_stage_costs)(self.ctx, table)
 
 
 class _FreeContext(LayoutProblem):
     """Layouts whose context-parallel traffic costs nothing."""
 
     def _least_costs(
-        self, shape: ShapeCosts, least: Mapping[tuple[str, str], Price]
-    ) -> dict[str, GroupCost]:
+        self, shape: LayoutCosts, least: Mapping[GroupCollective, UnitCost]
+    ) -> dict[Channel, GroupCost]:
         costs = super()._least_costs(shape, least)
-        for name, channel in shape.traffic.items():
-            if channel.group == "cp":
-                free = tuple(0.0 * busy for busy in costs[name].busy_seconds)
-                costs[name] = GroupCost(0.0 * costs[name].latency_seconds, free)
+        for channel in shape.traffic:
+            if SPECS[channel].group == "cp":
+                free = tuple(0.0 * busy for busy in costs[channel].busy_seconds)
+                costs[channel] = GroupCost(0.0 * costs[channel].latency_seconds, free)
         return costs
 
 

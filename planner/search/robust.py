@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
@@ -86,7 +86,7 @@ def weights(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray |
         return None
     factor = np.ones(len(table))
     if asked.robust:
-        factor = factor * bars.step_ends(bars.shipped(), ctx, table)[1]
+        factor = factor * intervals.step_interval(intervals.shipped(), ctx, table).high
     if least != most:
         factor = factor * (most / (table.num_microbatches * table.mbs * table.dp))
     return np.asarray(factor, dtype=np.float64)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from planner import api
 from planner.cli import main
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.evidence.fits.intervals import calibrate_errors
 from planner.evidence.published_runs import read_runs
 from planner.inputs.files import data_root
@@ -105,7 +105,7 @@ def test_calibrate_errors_writes_the_bars(
     assert found.exit_code == 0, found.stderr
     expected = calibrate_errors(read_runs(old_runs))
     assert out.read_text("utf-8") == expected.to_yaml()
-    assert expected.to_yaml() != (data_root() / bars.SHIPPED).read_text("utf-8")
+    assert expected.to_yaml() != (data_root() / intervals.SHIPPED).read_text("utf-8")
     document = json.loads(found.stdout)
     assert document == json.loads(json.dumps(expected.to_document()))
     assert set(document) == {"coverage", "step_seconds", "peak_bytes", "inside"}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import step
-from planner.cost.chunks import chunk_passes, layers_of_chunks, pipeline_of, short_of
+from planner.cost.chunks import chunk_passes, layers_of_chunks, pipeline_of, shortened
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate
 from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
@@ -146,6 +146,6 @@ def test_chunks_hold_every_layer_once(
 
 def test_a_short_pipeline_keeps_its_parity_and_its_ends() -> None:
     whole = pipeline_of(Layout(pp=4, vp=2, num_microbatches=960, schedule="dualpipev"), 960)
-    short = short_of(whole, 6)
+    short = shortened(whole, 6)
     assert short.num_microbatches == 48
-    assert short_of(short, 6) == short
+    assert shortened(short, 6) == short

@@ -16,18 +16,18 @@ from planner.cost.collectives import (
     RING_HOP,
     SIMPLE_BASE,
     GroupCost,
+    all_gather_busy,
     all_reduce_busy,
     all_to_all_busy,
     broadcast_busy,
     duration,
-    gather_busy,
     mesh_share,
-    own_part_busy,
-    pair_latency,
+    own_share_busy,
     pairwise_latency,
     point_to_point_busy,
+    point_to_point_latency,
+    ring_hops,
     ring_latency,
-    ring_parts,
     sharp_busy,
     tree_latency,
 )
@@ -42,17 +42,17 @@ def all_reduce(split: Sequence[Any], rate: Sequence[float]) -> Any:
 
 
 BUSY: dict[str, Callable[..., Any]] = {
-    "gather": gather_busy,
+    "all-gather": all_gather_busy,
     "all_reduce": all_reduce,
     "all_to_all": all_to_all_busy,
-    "pair": point_to_point_busy,
+    "point-to-point": point_to_point_busy,
     "broadcast": broadcast_busy,
 }
 LATENCY = {
     "ring": ring_latency,
     "tree": tree_latency,
     "pairwise": pairwise_latency,
-    "pair": pair_latency,
+    "point-to-point": point_to_point_latency,
 }
 
 members = st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
@@ -71,7 +71,7 @@ def busbw(seconds_per_byte: Sequence[float], ranks: int) -> float:
 
 def test_all_gather_on_one_tier() -> None:
     """S·(n − 1)/n/β."""
-    assert gather_busy([8.0], [NVLINK]) == pytest.approx((7 / 8 / NVLINK,), rel=1e-15)
+    assert all_gather_busy([8.0], [NVLINK]) == pytest.approx((7 / 8 / NVLINK,), rel=1e-15)
 
 
 def test_all_reduce_on_one_tier_is_reduce_scatter_and_all_gather() -> None:
@@ -80,10 +80,10 @@ def test_all_reduce_on_one_tier_is_reduce_scatter_and_all_gather() -> None:
 
 def test_ring_over_nodes_uses_the_nics_of_all_its_members() -> None:
     """4 nodes of 8: 8 rings side by side, each link out carries an eighth."""
-    inside, outside = gather_busy([8.0, 4.0], RATES)
+    inside, outside = all_gather_busy([8.0, 4.0], RATES)
     assert inside == pytest.approx(31 / 32 / NVLINK, rel=1e-15)
     assert outside == pytest.approx(31 / 32 / (8 * NIC), rel=1e-15)
-    (_, one_nic) = gather_busy([1.0, 32.0], RATES)
+    (_, one_nic) = all_gather_busy([1.0, 32.0], RATES)
     assert one_nic == pytest.approx(8 * outside, rel=1e-15)
     (_, all_reduced) = all_reduce([8.0, 4.0], RATES)
     assert all_reduced == pytest.approx(2 * 31 / 32 / (8 * NIC), rel=1e-15)
@@ -92,7 +92,7 @@ def test_ring_over_nodes_uses_the_nics_of_all_its_members() -> None:
 def test_three_tiers_by_hand() -> None:
     """2 per node, 3 nodes a leaf, 4 leaves: each tier carries what its members share."""
     ring = 23 / 24
-    assert gather_busy([2.0, 3.0, 4.0], [8.0, 4.0, 2.0]) == pytest.approx(
+    assert all_gather_busy([2.0, 3.0, 4.0], [8.0, 4.0, 2.0]) == pytest.approx(
         (ring / 8, ring / (2 * 4), ring / (6 * 2)), rel=1e-15
     )
 
@@ -136,7 +136,7 @@ def test_two_nodes_all_reduce_at_the_rate_inside() -> None:
 def test_two_nodes_are_special_on_any_tier_and_to_all_reduce_alone() -> None:
     _, leaf, spine = all_reduce([8.0, 1.0, 2.0], [NVLINK, NIC, NIC])
     assert (leaf, spine) == pytest.approx((1 / (8 * NIC),) * 2, rel=1e-15)
-    _, outside = gather_busy([8.0, 2.0], RATES)
+    _, outside = all_gather_busy([8.0, 2.0], RATES)
     assert outside == pytest.approx(15 / 16 / (8 * NIC), rel=1e-15)
 
 
@@ -144,7 +144,7 @@ def test_two_nodes_are_special_on_any_tier_and_to_all_reduce_alone() -> None:
 def test_switches_reduce_for_six_members_or_more(size: int, lift: float) -> None:
     (seconds,) = all_reduce_busy([float(size)], [NVLINK], [1.3 * NVLINK])
     assert busbw((seconds,), size) == pytest.approx(lift * NVLINK, rel=1e-14)
-    (gathered,) = gather_busy([float(size)], [NVLINK])
+    (gathered,) = all_gather_busy([float(size)], [NVLINK])
     assert gathered == pytest.approx((size - 1) / size / NVLINK, rel=1e-15)
 
 
@@ -209,12 +209,12 @@ def test_a_mesh_has_a_link_per_other_member(members: int, share: float) -> None:
 def test_own_part_shrinks_with_the_group() -> None:
     """0.4 of a part's time: a pair's bus bandwidth is 1/1.4 of the links', that of eight 7/7.4."""
     for size in (2, 4, 8):
-        (ring,) = gather_busy([float(size)], [NVLINK])
-        seconds = ring + own_part_busy([float(size)], 0.4, NVLINK)
+        (ring,) = all_gather_busy([float(size)], [NVLINK])
+        seconds = ring + own_share_busy([float(size)], 0.4, NVLINK)
         reached = (size - 1) / size / seconds
         assert reached == pytest.approx((size - 1) / (size - 0.6) * NVLINK, rel=1e-14)
-    assert own_part_busy([1.0, 8.0], 0.4, NVLINK) == 0.0
-    assert own_part_busy([4.0, 2.0], 0.4, NVLINK) == pytest.approx(0.05 / NVLINK, rel=1e-14)
+    assert own_share_busy([1.0, 8.0], 0.4, NVLINK) == 0.0
+    assert own_share_busy([4.0, 2.0], 0.4, NVLINK) == pytest.approx(0.05 / NVLINK, rel=1e-14)
 
 
 # ---------------------------------------------------------------- latency
@@ -238,20 +238,22 @@ def test_slowest_message_of_a_ring_is_spared_a_hop_inside(
     split: list[float], inside: int, between: int
 ) -> None:
     """Every hop once against the ring walked link by link, the best link of each start left out."""
-    found = ring_parts(split, [1.0, 100.0, 100.0], [0.0] * 3)
-    assert found == pytest.approx((inside, RING_HOP * 100 * between, between))
+    found = ring_hops(split, [1.0, 100.0, 100.0], [0.0] * 3)
+    assert found.inside_seconds == pytest.approx(inside)
+    assert found.between_seconds == pytest.approx(RING_HOP * 100 * between)
+    assert found.crossings == pytest.approx(between)
     ring = ([1.0] * int(split[0] - 1) + [100.0 * RING_HOP]) * int(split[1] * split[2])
     spared = min(ring) if len(ring) > 1 else sum(ring)
     walked = sum(ring) - spared if split[1] * split[2] > 1 else split[0] - 1
-    assert found[0] + found[1] == pytest.approx(walked)
+    assert found.latency_seconds == pytest.approx(walked)
 
 
 def test_ring_over_three_tiers_closes_over_the_slowest() -> None:
     """2 a node, 3 nodes a leaf, 4 leaves: 12 links inside, 8 of leaves, 3 + 1 of the spine."""
-    inside, outside, crossings = ring_parts([2.0, 3.0, 4.0], [1.0, 10.0, 100.0], [5.0, 3.0, 4.0])
-    assert inside == 5.0 + 12 - 1
-    assert outside == pytest.approx(RING_HOP * (8 * 10.0 + 4 * 100.0))
-    assert crossings == 12
+    found = ring_hops([2.0, 3.0, 4.0], [1.0, 10.0, 100.0], [5.0, 3.0, 4.0])
+    assert found.inside_seconds == 5.0 + 12 - 1
+    assert found.between_seconds == pytest.approx(RING_HOP * (8 * 10.0 + 4 * 100.0))
+    assert found.crossings == 12
 
 
 def test_tree_goes_up_and_down() -> None:
@@ -271,9 +273,9 @@ def test_levels_of_a_tree_lie_farther_apart() -> None:
 def test_neighbour_is_one_hop_away() -> None:
     """Sends start as protocol Simple does: 8.4 us where LL takes 6.6."""
     hop, base = [1.0, 10.0], [3.0, 5.0]
-    assert pair_latency([8.0, 1.0], hop, base) == pytest.approx(1 + 3 * SIMPLE_BASE)
-    assert pair_latency([8.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
-    assert pair_latency([1.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
+    assert point_to_point_latency([8.0, 1.0], hop, base) == pytest.approx(1 + 3 * SIMPLE_BASE)
+    assert point_to_point_latency([8.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
+    assert point_to_point_latency([1.0, 2.0], hop, base) == pytest.approx(10 + 5 * SIMPLE_BASE)
 
 
 def test_an_exchange_posts_its_messages_in_turn() -> None:

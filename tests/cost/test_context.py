@@ -33,13 +33,13 @@ def test_tiers_are_rates_times_achieved_shares() -> None:
     )  # fmt: skip
     tiers = TierArrays.of(topology([link, fabric(bytes_per_second=8.0)]))
     assert tiers.bytes_per_second.tolist() == [100.0, 8.0]
-    assert tiers.gather.tolist() == [90.0, 8.0]
+    assert tiers.all_gather.tolist() == [90.0, 8.0]
     assert tiers.all_reduce.tolist() == [120.0, 8.0]
     assert tiers.all_to_all.tolist() == [50.0, 8.0]
     assert tiers.point_to_point.tolist() == [25.0, 8.0]
     assert tiers.hop_seconds.tolist() == [2.0, 0.0]
     assert tiers.base_seconds.tolist() == [3.0, 0.0]
-    assert tiers.gather.dtype == np.float64
+    assert tiers.all_gather.dtype == np.float64
 
 
 def test_oversubscribed_and_overridden_tiers() -> None:
@@ -47,9 +47,9 @@ def test_oversubscribed_and_overridden_tiers() -> None:
     inner, outer = cluster.tiers
     slow = cluster.replace(tiers=(inner, outer.replace(oversubscription=figure(7.0))))
     assert TierArrays.of(slow).bytes_per_second.tolist() == [1.0, 10.0]
-    assert TierArrays.of(slow).gather.tolist() == [1.0, 5.0]
+    assert TierArrays.of(slow).all_gather.tolist() == [1.0, 5.0]
     fast = slow.replace(tiers=(inner, slow.tiers[1].replace(bandwidth=figure(140.0))))
-    assert TierArrays.of(fast).gather.tolist() == [1.0, 10.0]
+    assert TierArrays.of(fast).all_gather.tolist() == [1.0, 10.0]
 
 
 def test_rendezvous_and_reducing_switches_are_off_by_default() -> None:
@@ -175,8 +175,8 @@ def test_latent_attention_has_heads_of_its_own_sizes() -> None:
     ],
 )
 def test_kinds_of_layers(changes: dict[str, Any], kinds: list[tuple[bool, float]]) -> None:
-    found = context(model=model(**changes)).kinds
-    assert [(kind.experts, kind.share) for kind in found] == [
+    found = context(model=model(**changes)).layer_kinds
+    assert [(kind.has_experts, kind.share) for kind in found] == [
         (experts, pytest.approx(share)) for experts, share in kinds
     ]
 

@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost import memory
-from planner.cost.activations import activation_bytes
+from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
-from planner.cost.layers import model_layers_by_stage
 from planner.cost.memory import (
     VERDICTS,
     StageMemory,
     floor_bytes,
-    layer_parameters,
     stage_memory,
-    stage_parameters,
     verdict_index,
     worst_stage,
 )
+from planner.cost.model_states import layer_parameters, stage_parameters
+from planner.cost.stages import StageLayers, layers_by_rank, rank_stages
 from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
 from planner.problem.blocks import DENSE, SPARSE
 from planner.problem.model import Model
@@ -47,13 +46,14 @@ EXPERT = 2 * H * F
 
 
 def terms(ctx: CostContext, layout: Layout, stage: int = 0, layers: int = 8) -> dict[str, float]:
-    usage = stage_memory(ctx, layout, np.array([stage]), np.array([layers]))
+    usage = stage_memory(ctx, layout, StageLayers(np.array([stage]), np.array([layers])))
     return {name: float(np.ravel(getattr(usage, name))[0]) for name in TERMS}
 
 
 def counted(ctx: CostContext, layout: Layout, layers: list[int]) -> tuple[list[float], list[float]]:
     """Dense and expert parameters of one rank of every stage."""
-    found = stage_parameters(ctx, layout, np.arange(layout.pp), np.array(layers))
+    ranks = StageLayers(np.arange(layout.pp), np.array(layers))
+    found = stage_parameters(ctx, layout, rank_stages(ctx, layout, ranks))
     dense, routed = (
         np.broadcast_to(part, (layout.pp,)).tolist() for part in (found.dense, found.experts)
     )
@@ -112,7 +112,7 @@ def test_stages_together_have_the_model_s_parameters(toy: Model, pp: int) -> Non
     """And a prediction layer's, but for its three norms; on a stage of its own it reads a copy of
     the embedding."""
     ctx, layout = sparse_context(toy=toy), Layout(pp=pp)
-    dense, routed = counted(ctx, layout, model_layers_by_stage(toy, layout, ctx.reserved))
+    dense, routed = counted(ctx, layout, layers_by_rank(toy.num_layers, layout, ctx.reserved))
     ahead = toy.mtp_layers * (toy.num_prediction_parameters - 3 * toy.num_norm_parameters)
     copies = toy.num_embedding_parameters * (toy.mtp_layers > 0) * (pp > 1)
     copies *= not toy.tied_embeddings  # the head is one
@@ -187,7 +187,7 @@ def test_every_copy_of_a_token_is_kept(gated: bool, width: int, shared: int) -> 
     Around them as in a dense layer: norms' and blocks' inputs 8h, Q K V and output 8h.
     """
     toy = sparse_model(gated_mlp=gated, moe=experts(num_shared_experts=shared))
-    found = float(activation_bytes(sparse_context(toy=toy), Layout(), SPARSE))
+    found = float(layer_activations(sparse_context(toy=toy), Layout(), SPARSE).kept)
     kept = 2 * (2 * H + 2 * (width + 1) * F) + shared * 2 * (width + 1) * F
     by_hand = S * (16 * H + kept)
     assert by_hand <= found <= by_hand + 4 * 4 * S
@@ -197,7 +197,8 @@ def test_recomputed_modules_are_not_kept() -> None:
     """The activation's outputs; also what norms give; all that two copies a token keep."""
     ctx = sparse_context()
     kept = {
-        kind: float(activation_bytes(ctx, Layout(recompute=kind), SPARSE)) for kind in RECOMPUTE
+        kind: float(layer_activations(ctx, Layout(recompute=kind), SPARSE).kept)
+        for kind in RECOMPUTE
     }
     none = kept["none"]
     assert none - kept["act"] == S * 2 * 2 * F
@@ -210,7 +211,7 @@ def test_recomputed_up_projections_are_not_kept() -> None:
     """Queries and keys of 4·12 and values of 4·6, in 16 bits."""
     ctx = sparse_context(toy=sparse_model(mla=LATENT))
     kept = [
-        float(activation_bytes(ctx, Layout(recompute=kind), SPARSE))
+        float(layer_activations(ctx, Layout(recompute=kind), SPARSE).kept)
         for kind in ("none", "mla_up_proj")
     ]
     assert kept[0] - kept[1] == S * 2 * 4 * (12 + 12 + 6)
@@ -223,7 +224,7 @@ def test_recompute_keeps_less(layout: Layout, precision: str, latent: bool) -> N
     ctx = replace(ctx, matmul_bytes={"bf16": 2.0, "fp8": 1.0}[precision])
     for kind in (DENSE, SPARSE):
         kept = {
-            name: float(activation_bytes(ctx, replace(layout, recompute=name), kind))
+            name: float(layer_activations(ctx, replace(layout, recompute=name), kind).kept)
             for name in RECOMPUTE
         }
         assert min(kept.values()) == kept["full"] > 0
@@ -292,8 +293,8 @@ def test_table_equals_numbers(name: str, rows: list[Layout]) -> None:
 @given(expert_layouts(48, 128))
 def test_worst_stage_is_the_worst_of_all(name: str, layout: Layout) -> None:
     ctx = shipped_context(name)
-    layers = np.array(model_layers_by_stage(ctx.model, layout, ctx.reserved))
-    every = stage_memory(ctx, layout, np.arange(layout.pp), layers)
+    layers = np.array(layers_by_rank(ctx.model.num_layers, layout, ctx.reserved))
+    every = stage_memory(ctx, layout, StageLayers(np.arange(layout.pp), layers))
     _, peak = worst_stage(ctx, layout)
     assert float(peak) == pytest.approx(float(np.max(every.total)), rel=1e-12)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from planner import api
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops
-from planner.cost.layers import model_layers_by_stage
-from planner.cost.overlap import EXCHANGE_SHARE
+from planner.cost.overlap import DISPATCH_SHARE
+from planner.cost.stages import layers_by_rank
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.grids import EXPERT_GRID
 from planner.layouts.layout import RECOMPUTE, V_SHAPED, Layout
@@ -118,7 +118,7 @@ def test_exchanges_hide_beside_another_micro_batch(slower: float, hidden_share: 
     profile = sparse_software({"dp_overlap_fraction": hidden_share})
     ctx = sparse_context(topology=links, software=profile)
     assert spent(ctx, layout)["ep"] == pytest.approx(slower * work)
-    beside = min(slower, hidden_share * 2 / 3) * work * (1 - EXCHANGE_SHARE)
+    beside = min(slower, hidden_share * 2 / 3) * work * (1 - DISPATCH_SHARE)
     overlapped = spent(ctx, replace(layout, overlap="ep"))["ep"]
     assert overlapped == pytest.approx(slower * work - beside, rel=1e-9)
 
@@ -212,7 +212,7 @@ def test_stages_considered_stand_for_all(name: str, row: Any) -> None:
         return  # a split that is given says nothing of a rank's two stages
     layout = replace(layout, vp=1)
     named = replace(
-        layout, stage_layers=tuple(model_layers_by_stage(ctx.model, layout, ctx.reserved))
+        layout, stage_layers=tuple(layers_by_rank(ctx.model.num_layers, layout, ctx.reserved))
     )
     expected = float(evaluate(ctx, named, split).total)
     assert float(evaluate(ctx, layout, split).total) == pytest.approx(expected, rel=1e-12)

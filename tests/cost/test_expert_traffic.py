@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from planner.cost.channels import SPECS, occurrences
 from planner.cost.collectives import dispatch_busy
 from planner.cost.experts import imbalance
-from planner.cost.step import shape_costs
-from planner.cost.traffic import Parameters, channel_costs, channels, occurrences
+from planner.cost.model_states import Parameters
+from planner.cost.recompute import recomputed_shares
+from planner.cost.step import layout_costs
+from planner.cost.traffic import channel_costs, layout_traffic
 from planner.layouts.layout import Layout
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.oracles import innermost_splits, moved, ring
@@ -97,13 +100,14 @@ def test_every_exchange_starts_once_and_counts_go_before() -> None:
     ctx = sparse_context(topology=topology([hop, hop]))
     for kind, calls in (("alltoall", 6), ("flex", 4), ("allgather", 4)):
         layout = Layout(dp_shard=2, ep=2, num_microbatches=5, dispatcher=kind)
-        traffic = channels(ctx, layout, Parameters(1e6, 1e6))
+        recomputed = recomputed_shares(ctx, layout)
+        traffic = layout_traffic(ctx, layout, Parameters(1e6, 1e6), recomputed)
         costs = channel_costs(ctx, traffic, innermost_splits(layout))
         times = occurrences(ctx, layout)
         latency = sum(
             float(times[name] * costs[name].latency_seconds)
-            for name, channel in traffic.items()
-            if channel.group == "ep"
+            for name in traffic
+            if SPECS[name].group == "ep"
         )
         assert latency == 5 * LAYERS * calls, kind
 
@@ -145,7 +149,7 @@ def test_experts_on_every_rank_have_no_replicas() -> None:
 def test_replicas_of_shards_reduce_both_kinds() -> None:
     layout = Layout(dp_shard=4, dp_replicate=3, ep=2)
     ctx = sparse_context()
-    dense = float(shape_costs(ctx, layout).parameters.dense)
+    dense = float(layout_costs(ctx, layout).parameters.dense)
     by_hand = 2 * ring(3) * 4 * (dense / 4 + counted(layout) / 2)
     assert moved(ctx, layout, "replicate") == pytest.approx(by_hand)
 

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.activations import activation_bytes, layer_activations, working_bytes
+from planner.cost.activations import layer_activations, working_bytes
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, expert_share, forward_flops_per_token, model_flops
-from planner.cost.host import kernel_starts
-from planner.cost.layers import layer_kinds, layers_by_kind, model_stages, num_layers
-from planner.cost.memory import layer_parameters, stage_parameters, worst_stage
+from planner.cost.layers import layer_kinds, num_layers
+from planner.cost.memory import worst_stage
+from planner.cost.model_states import layer_parameters, stage_parameters
+from planner.cost.overheads import kernel_launches
+from planner.cost.recompute import RecomputedShares
+from planner.cost.stages import candidate_stages, rank_stages, stage_of
 from planner.cost.statespace import scan_bytes, scan_flops, scan_widths
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.grids import EXPERT_GRID
@@ -51,11 +54,6 @@ from tests.search.monotone import first_decrease
 S, H, V, E = 64, 32, 64, 2  # tokens of a sequence, sizes of the toy, bytes of an element
 TERMS = tuple(f.name for f in fields(StepTime))
 SCAN, PROJECTIONS = 7 * 64 * 4, H * 152 + 64 * H
-
-
-def no_again() -> np.ndarray:
-    return np.zeros(7)
-
 
 # ---------------------------------------------------------------- FLOPs
 
@@ -121,9 +119,10 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("block", ACTIVATIONS)
 def test_activations_of_each_block_by_hand(block: Block) -> None:
     ctx = hybrid_context()
-    assert float(activation_bytes(ctx, Layout(), (block,))) == S * ACTIVATIONS[block]
+    assert float(layer_activations(ctx, Layout(), (block,)).kept) == S * ACTIVATIONS[block]
     kept = {
-        kind: float(activation_bytes(ctx, Layout(recompute=kind), (block,))) for kind in RECOMPUTE
+        kind: float(layer_activations(ctx, Layout(recompute=kind), (block,)).kept)
+        for kind in RECOMPUTE
     }
     assert kept["full"] == S * 64
     assert kept["alternate"] == pytest.approx(S * (64 + (ACTIVATIONS[block] - 64) / 2))
@@ -136,12 +135,12 @@ def test_activations_of_each_block_by_hand(block: Block) -> None:
 def test_activations_are_cut_with_the_heads_and_the_sequence() -> None:
     """tp cuts all but inputs and norms; sequence parallelism those too."""
     ctx = hybrid_context()
-    cut = float(activation_bytes(ctx, Layout(tp=2, sp=True), ("mamba",)))
+    cut = float(layer_activations(ctx, Layout(tp=2, sp=True), ("mamba",)).kept)
     assert cut == S * ACTIVATIONS["mamba"] / 2
     # beyond a group a rank, B and C are copied: 4 elements of each more
-    both = float(activation_bytes(ctx, Layout(tp=2, sp=True, cp=2), ("mamba",)))
+    both = float(layer_activations(ctx, Layout(tp=2, sp=True, cp=2), ("mamba",)).kept)
     assert both == cut / 2 + S / 2 * 2 * 2 * 4
-    whole = float(activation_bytes(ctx, Layout(tp=2), ("mamba",)))
+    whole = float(layer_activations(ctx, Layout(tp=2), ("mamba",)).kept)
     assert whole == S * (128 + (ACTIVATIONS["mamba"] - 128) / 2)
 
 
@@ -159,7 +158,7 @@ def test_experts_on_a_latent_travel_and_wait_as_wide_as_it() -> None:
     toy = hybrid_model("*E", moe=experts(latent_size=16))
     ctx = hybrid_context(toy=toy)
     expected = 64 + 64 + 2 * (2 * 16 + 2 * 64 + 2 * 64) + 2 * 16
-    assert float(activation_bytes(ctx, Layout(), ("experts",))) == S * expected
+    assert float(layer_activations(ctx, Layout(), ("experts",)).kept) == S * expected
     layout = Layout(dp_shard=4, ep=4)
     wide, narrow = (
         moved(sized_for(hybrid_context(toy=t), layout), layout, "ep")
@@ -176,9 +175,9 @@ def test_parameters_of_a_stage_by_hand() -> None:
     ctx = hybrid_context()
     layout = Layout(pp=2, dp_shard=2, ep=2)
     toy = ctx.model
-    stage, layers = model_stages(toy, layout, ctx.reserved)
-    assert layers.tolist() == [4, 4]
-    found = stage_parameters(ctx, layout, stage, layers)
+    ranks = candidate_stages(ctx, layout)
+    assert ranks.layers.tolist() == [4, 4]
+    found = stage_parameters(ctx, layout, rank_stages(ctx, layout, ranks))
     scan, mlp = toy.num_block_parameters("mamba"), toy.num_block_parameters("mlp")
     attention, around = toy.num_block_parameters("attention"), toy.num_block_parameters("experts")
     first = 2 * scan + mlp + attention + V * H
@@ -216,9 +215,11 @@ def test_letters_of_every_stage_walked_one_by_one(case: tuple[Any, Layout]) -> N
     sizes = layout.stage_layers or [
         base + (first <= stage < first + rest) for stage in range(layout.pp)
     ]
-    stage, layers = model_stages(toy, layout, (0, 0))
-    assert (stage.tolist(), layers.tolist()) == (list(range(layout.pp)), list(sizes))
-    found = layers_by_kind(toy, layout, stage, layers, (0, 0))
+    ctx = hybrid_context(toy=toy)
+    ranks = candidate_stages(ctx, layout)
+    assert ranks.stage.tolist() == list(range(layout.pp))
+    assert ranks.layers.tolist() == list(sizes)
+    found = stage_of(ctx, layout, ranks).layers_by_kind
     letters = {("mamba",): "M", ("attention",): "*", ("mlp",): "-", ("experts",): "E"}
     for kind, held in zip(layer_kinds(toy), found, strict=True):
         letter, start, expected = letters[kind.blocks], 0, []
@@ -233,13 +234,14 @@ def test_letters_of_every_stage_walked_one_by_one(case: tuple[Any, Layout]) -> N
 
 
 def test_tables_repeat_the_last_stage_of_short_pipelines() -> None:
-    toy = hybrid_model()
+    ctx = hybrid_context(toy=hybrid_model())
     rows = [Layout(pp=pp) for pp in (1, 2, 8)]
-    stage, layers = model_stages(toy, LayoutTable.from_layouts(rows), (0, 0))
-    assert stage.shape == (8, 3)
-    found = layers_by_kind(toy, LayoutTable.from_layouts(rows), stage, layers, (0, 0))
+    table = LayoutTable.from_layouts(rows)
+    ranks = candidate_stages(ctx, table)
+    assert ranks.stage.shape == (8, 3)
+    found = stage_of(ctx, table, ranks).layers_by_kind
     for i, row in enumerate(rows):
-        alone = layers_by_kind(toy, row, *model_stages(toy, row, (0, 0)), (0, 0))
+        alone = stage_of(ctx, row, candidate_stages(ctx, row)).layers_by_kind
         for held, own in zip(found, alone, strict=True):
             padded = own.tolist() + [own.tolist()[-1]] * (8 - row.pp)
             assert held[:, i].tolist() == padded
@@ -271,16 +273,16 @@ def test_ideal_scans_take_their_matmuls_at_the_peak(layout: Layout, recompute: s
     toy = hybrid_model("MMMM", mamba=mamba(num_groups=4))
     layout = replace(layout, recompute=recompute)
     ctx = sized_for(silent(toy), layout)
-    forward, backward = scan_flops(toy.mamba, scan_widths(toy.mamba, 1, 1))
+    flops = scan_flops(toy.mamba, scan_widths(toy.mamba, 1, 1))
     tokens = ctx.training.global_batch_size * ctx.training.sequence_length
     again = {"operators": 1.0, "alternate": 0.5, "full": 1.0}.get(recompute, 0.0)
     found = spent(ctx, layout)
     assert found["compute_attention"] == 0.0
-    scans = tokens * 4 * (forward + backward)
+    scans = tokens * 4 * flops.both
     assert found["compute_memory_bound"] * layout.num_ranks * PEAK == pytest.approx(scans)
     # the projections are the matmuls, half of which operators runs again
     gemms = tokens * 4 * 2 * (PROJECTIONS + H * 2 * 2 * 4)
-    rerun = tokens * 4 * forward * again
+    rerun = tokens * 4 * flops.forward * again
     rerun += gemms * {"operators": 0.5, "alternate": 0.5, "full": 1.0}.get(recompute, 0.0)
     assert found["recompute"] * layout.num_ranks * PEAK == pytest.approx(rerun)
     heads = tokens * 3 * 2 * H * V
@@ -301,7 +303,7 @@ def test_scans_wait_for_memory_where_it_is_slow() -> None:
     )  # fmt: skip
 
     def moved_bytes(sizes: Any) -> float:
-        return sum(scan_bytes(scan_widths(sizes, 1, 1), 2.0))
+        return scan_bytes(scan_widths(sizes, 1, 1), 2.0).both
 
     small = mamba(num_heads=2, head_dim=1, num_groups=2, state_size=1)
     expected = 8 * S * 4 * (moved_bytes(mamba()) - moved_bytes(small))
@@ -375,13 +377,13 @@ def test_blocks_in_turns_cost_what_layers_of_two_do(layout: Layout, recompute: s
         assert np.max(mine.activations) == pytest.approx(np.max(theirs.activations), rel=0.2)
 
 
-def test_kernels_that_the_host_starts() -> None:
+def test_kernels_that_the_host_launches() -> None:
     """Of attention and MLP in turns as many as of dense layers; those of scans beside."""
-    again = no_again()
-    dense = kernel_starts(context(model=model(num_layers=4)), Layout(), again)
-    turns = kernel_starts(hybrid_context("*-*-*-*-"), Layout(), again)
+    nothing = RecomputedShares()
+    dense = kernel_launches(context(model=model(num_layers=4)), Layout(), nothing)
+    turns = kernel_launches(hybrid_context("*-*-*-*-"), Layout(), nothing)
     assert 2 * turns == pytest.approx(dense)
-    scans = kernel_starts(hybrid_context("MMMM"), Layout(), again)
+    scans = kernel_launches(hybrid_context("MMMM"), Layout(), nothing)
     assert scans > turns
 
 

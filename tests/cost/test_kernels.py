@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.kernels import flash_seconds, gemm_seconds
+from planner.cost.kernels import (
+    ElementBytes,
+    GemmDevice,
+    GemmSizes,
+    flash_seconds,
+    gemm_seconds,
+)
 
 COEFFICIENTS = SimpleNamespace(
     efficiency=0.8, k_half=100.0, tile_m=128, tile_n=64, overhead_seconds=3e-6
@@ -26,8 +32,10 @@ sizes = st.integers(1, 200_000)
 rates = st.floats(1e9, 1e17)
 
 
-def seconds(m, n, k, **changes):
-    return gemm_seconds(m, n, k, **{"coefficients": COEFFICIENTS, **HARDWARE, **changes})
+def seconds(m, n, k, num_groups=1, **changes):
+    given = {"coefficients": COEFFICIENTS, **HARDWARE, **changes}
+    element_bytes = ElementBytes(given.pop("input_bytes"), given.pop("output_bytes"))
+    return gemm_seconds(GemmSizes(m, n, k, num_groups), GemmDevice(**given), element_bytes)
 
 
 def grouped(num_groups, m, n, k, **changes):
@@ -225,16 +233,12 @@ def test_h100_measurements(m, n, k, measured_seconds):
     h100 = SimpleNamespace(
         efficiency=0.8576, k_half=164.3, tile_m=64, tile_n=64, overhead_seconds=2.88e-6
     )
-    time = gemm_seconds(
-        m,
-        n,
-        k,
+    time = seconds(
+        m, n, k,
         coefficients=h100,
         peak_flops=989.5e12,
         num_multiprocessors=132,
         hbm_bytes_per_second=3.35e12,
         hbm_efficiency=0.85,
-        input_bytes=2,
-        output_bytes=2,
-    )
+    )  # fmt: skip
     assert time == pytest.approx(measured_seconds, rel=0.15)

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from planner.cost.layers import (
     attention_matmuls,
     layer_kinds,
-    layers_by_kind,
     mlp_matmuls,
-    model_layers_by_stage,
-    model_stages,
     num_layers,
 )
+from planner.cost.stages import StageLayers, candidate_stages, layers_by_rank, stage_of
 from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.model import Model
-from tests.expert_scenarios import LATENT, experts, sparse_model
+from tests.expert_scenarios import LATENT, experts, sparse_context, sparse_model
 from tests.scenarios import model
 
 
@@ -43,11 +41,11 @@ def test_matmuls_of_a_dense_layer_by_hand() -> None:
 def test_matmuls_of_latent_attention_by_hand() -> None:
     """Down-projections are whole on every rank, up-projections and output are cut."""
     found = attention_matmuls(model(mla=LATENT), 2)
-    whole = {(m.outputs, m.inputs) for m in found if m.whole}
+    whole = {(m.outputs, m.inputs) for m in found if m.unsharded}
     assert whole == {(16 + 4, 32), (24, 32)}
     ups = {(m.outputs, m.inputs) for m in found if m.up_projection}
     assert ups == {(4 * 12 / 2, 24), (4 * (8 + 6) / 2, 16)}
-    (output,) = [m for m in found if not m.whole and not m.up_projection]
+    (output,) = [m for m in found if not m.unsharded and not m.up_projection]
     assert (output.outputs, output.inputs) == (32, 4 * 6 / 2)
     plain = attention_matmuls(model(mla=LATENT.replace(q_lora_rank=None)), 1)
     assert (4 * 12, 32) in {(m.outputs, m.inputs) for m in plain}
@@ -82,13 +80,13 @@ def test_last_chunk_of_deepseek_v3_makes_room_for_its_prediction_layer(
 ) -> None:
     """As NVIDIA's published pipeline layouts: E t×4 | t×4 … | t m L."""
     deepseek = load("deepseek-v3", "model", Model)
-    assert model_layers_by_stage(deepseek, Layout(pp=pp, vp=vp), ends_of(deepseek)) == layers
+    assert layers_by_rank(deepseek.num_layers, Layout(pp=pp, vp=vp), ends_of(deepseek)) == layers
 
 
 def test_chunks_of_few_layers_make_no_room() -> None:
     """61 layers in 32 chunks: (61 + 3)/32 = 2 are not more than the three kept free."""
     deepseek = load("deepseek-v3", "model", Model)
-    found = model_layers_by_stage(deepseek, Layout(pp=16, vp=2), ends_of(deepseek))
+    found = layers_by_rank(deepseek.num_layers, Layout(pp=16, vp=2), ends_of(deepseek))
     assert sum(found) == 61 and min(found) >= 2
 
 
@@ -132,10 +130,11 @@ def test_kinds_of_layers_on_every_stage_walked_one_by_one(case: tuple[Model, Lay
             counts[int(layer >= moe.num_dense_layers), chunk % layout.pp] += 1
             layer += 1
     assert layer == toy.num_layers
-    layers = np.array(model_layers_by_stage(toy, layout, ends_of(toy)))
+    layers = np.array(layers_by_rank(toy.num_layers, layout, ends_of(toy)))
     assert layers.tolist() == counts.sum(axis=0).tolist()
     counts[1, -1] += toy.mtp_layers
-    found = layers_by_kind(toy, layout, np.arange(layout.pp), layers, ends_of(toy))
+    stages = StageLayers(np.arange(layout.pp), layers)
+    found = stage_of(sparse_context(toy=toy), layout, stages).layers_by_kind
     expected = [row for row in counts.tolist() if sum(row)]
     assert [np.broadcast_to(kind, (layout.pp,)).tolist() for kind in found] == expected
     shares = [kind.share for kind in layer_kinds(toy)]
@@ -150,16 +149,18 @@ def test_slowest_stage_is_among_those_considered(
     """Where layers with experts are the heavier ones."""
     toy, layout = case
 
-    def slots(stage: np.ndarray, layers: np.ndarray) -> np.ndarray:
-        weights = {False: dense, True: 1.0}
-        by_kind = layers_by_kind(toy, layout, stage, layers, ends_of(toy))
-        slot = sum(
-            weights[kind.experts] * held
-            for kind, held in zip(layer_kinds(toy), by_kind, strict=True)
-        )
-        return np.asarray(slot + embedding * (stage == 0) + head * (stage == layout.pp - 1))
+    ctx = sparse_context(toy=toy)
 
-    every = slots(np.arange(layout.pp), np.array(model_layers_by_stage(toy, layout, ends_of(toy))))
-    assert slots(*model_stages(toy, layout, ends_of(toy))).max() == pytest.approx(
-        every.max(), rel=1e-12
-    )
+    def slots(at: StageLayers) -> np.ndarray:
+        weights = {False: dense, True: 1.0}
+        by_kind = stage_of(ctx, layout, at).layers_by_kind
+        slot = sum(
+            weights[kind.has_experts] * layers
+            for kind, layers in zip(layer_kinds(toy), by_kind, strict=True)
+        )
+        return np.asarray(slot + embedding * (at.stage == 0) + head * (at.stage == layout.pp - 1))
+
+    layers = np.array(layers_by_rank(toy.num_layers, layout, ends_of(toy)))
+    every = slots(StageLayers(np.arange(layout.pp), layers))
+    among = slots(candidate_stages(ctx, layout))
+    assert among.max() == pytest.approx(every.max(), rel=1e-12)

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost import activations, memory
+from planner.cost import activations, model_states
 from planner.cost.context import CostContext
-from planner.cost.folds import layers_by_rank
 from planner.cost.memory import (
     VERDICTS,
     StageMemory,
     stage_memory,
-    stage_parameters,
     verdict_index,
-    weight_bytes,
     worst_stage,
 )
+from planner.cost.model_states import stage_parameters, weight_bytes
+from planner.cost.stages import StageLayers, layers_by_rank, rank_stages
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load
 from planner.layouts.layout import RECOMPUTE, SCHEDULES, Layout, LayoutTable
@@ -43,22 +42,23 @@ TERMS = tuple(f.name for f in fields(StageMemory))
 
 
 def terms(ctx: CostContext, layout: Layout, stage: int = 0, layers: int = 8) -> dict[str, float]:
-    usage = stage_memory(ctx, layout, np.array([stage]), np.array([layers]))
+    usage = stage_memory(ctx, layout, StageLayers(np.array([stage]), np.array([layers])))
     return {name: float(np.ravel(getattr(usage, name))[0]) for name in TERMS}
 
 
 def parameters(ctx: CostContext, layout: Layout, layers: list[int]) -> list[float]:
     """Parameters of one rank of every stage."""
-    found = stage_parameters(ctx, layout, np.arange(layout.pp), np.array(layers))
+    ranks = StageLayers(np.arange(layout.pp), np.array(layers))
+    found = stage_parameters(ctx, layout, rank_stages(ctx, layout, ranks))
     return [float(count) for count in np.broadcast_to(found.dense, (layout.pp,))]
 
 
 def activation_bytes(ctx: CostContext, layout: Layout) -> float:
-    return float(activations.activation_bytes(ctx, layout, DENSE))
+    return float(activations.layer_activations(ctx, layout, DENSE).kept)
 
 
 def layer_parameters(ctx: CostContext, tp: int) -> float:
-    return float(memory.layer_parameters(ctx, tp, DENSE))
+    return float(model_states.layer_parameters(ctx, tp, DENSE))
 
 
 # ---------------------------------------------------------------- parameters
@@ -447,7 +447,7 @@ def test_memory_is_flat_while_shards_and_tokens_a_rank_are_constant() -> None:
     for cp in (1, 2, 4, 8):
         ctx, layout = long_context(llama, cp)
         layers = np.array(layers_by_rank(ctx.model.num_layers, layout))
-        usage = stage_memory(ctx, layout, np.arange(8), layers)
+        usage = stage_memory(ctx, layout, StageLayers(np.arange(8), layers))
         peaks.append(float(np.max(usage.total)))
         states.append(float(np.mean(usage.optimizer + usage.gradients)))
     assert peaks[1:3] == pytest.approx([peaks[0]] * 2, rel=0.04)
@@ -486,7 +486,7 @@ def test_lavish_software_holds_no_less(layout: Layout, ctx: CostContext) -> None
 @given(layouts(), st.sampled_from(CONTEXTS))
 def test_worst_stage_is_the_worst_of_all(layout: Layout, ctx: CostContext) -> None:
     layers = layers_by_rank(ctx.model.num_layers, layout)
-    every = stage_memory(ctx, layout, np.arange(layout.pp), np.array(layers))
+    every = stage_memory(ctx, layout, StageLayers(np.arange(layout.pp), np.array(layers)))
     _, peak = worst_stage(ctx, layout)
     assert float(peak) == pytest.approx(float(np.max(every.total)), rel=1e-12)
 
@@ -534,7 +534,7 @@ def scheduled(schedule: str, vp: int = 1) -> dict[str, list[float]]:
     ctx = context(model=model(vocab_size=1), software=software(schedules=SCHEDULES))
     layout = Layout(pp=4, vp=vp, dp_shard=2, num_microbatches=8, zero_stage=1, schedule=schedule)
     layers = np.array(layers_by_rank(ctx.model.num_layers, layout))
-    usage = stage_memory(ctx, layout, np.arange(4), layers)
+    usage = stage_memory(ctx, layout, StageLayers(np.arange(4), layers))
     return {f.name: np.broadcast_to(getattr(usage, f.name), 4).tolist() for f in fields(usage)}
 
 
@@ -570,7 +570,7 @@ def test_zero_bubble_ranks_hold_what_the_first_holds_under_1f1b(schedule: str, v
 def test_ends_of_a_v_meet_on_the_first_rank() -> None:
     ctx = context(software=software(schedules=SCHEDULES))
     layout = Layout(pp=4, vp=2, num_microbatches=8, schedule="zb-v")
-    usage = stage_memory(ctx, layout, np.arange(4), np.array([2, 2, 2, 2]))
+    usage = stage_memory(ctx, layout, StageLayers(np.arange(4), np.array([2, 2, 2, 2])))
     assert [float(held) > 0 for held in usage.logits] == [True, False, False, False]
     table = 64 * 32 * 2.0
     assert usage.parameters[0] - usage.parameters[1] == pytest.approx(2 * table, rel=0.05)

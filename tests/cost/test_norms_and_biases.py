@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost import activations, memory
-from planner.cost.compute import layer_times
+from planner.cost import activations, model_states
+from planner.cost.compute import RankShare, layer_times, ring_members
 from planner.cost.context import CostContext
-from planner.cost.memory import stage_parameters
-from planner.cost.ways import ring_members
+from planner.cost.model_states import stage_parameters
+from planner.cost.stages import StageLayers, rank_stages
 from planner.layouts.layout import CP_KINDS, Layout
 from planner.problem.blocks import DENSE
 from tests.scenarios import NO_LIMIT, accelerator, context, model, topology, training
@@ -27,12 +27,12 @@ def on(**changes: Any) -> CostContext:
 
 def forward(**changes: Any) -> float:
     layout = Layout(cp_kind=CP_KINDS[0])
-    times = layer_times(on(**changes), DENSE, 1, 1, 1, 0, ring_members(layout))
-    return float(times.memory_forward)
+    times = layer_times(on(**changes), DENSE, RankShare(1, 1, 1, 0, ring_members(layout)))
+    return float(times.memory_bound.forward)
 
 
 def kept(**changes: Any) -> float:
-    return float(activations.activation_bytes(on(**changes), Layout(), DENSE))
+    return float(activations.layer_activations(on(**changes), Layout(), DENSE).kept)
 
 
 def test_each_norm_is_read_and_written_once() -> None:
@@ -66,7 +66,8 @@ def test_norms_keep_their_inputs() -> None:
 def test_parameters_of_the_one_rank_are_the_model_s(changes: dict[str, Any], more: int) -> None:
     ctx = context(model=model(**changes))
     assert ctx.model.num_parameters - model().num_parameters == more
-    held = stage_parameters(ctx, Layout(), np.array([0]), np.array([8]))
+    stages = rank_stages(ctx, Layout(), StageLayers(np.array([0]), np.array([8])))
+    held = stage_parameters(ctx, Layout(), stages)
     assert float(np.ravel(held.dense)[0]) == ctx.model.num_parameters
 
 
@@ -76,7 +77,8 @@ def test_key_value_biases_are_copied_with_their_heads() -> None:
     plain = context(model=model(num_key_value_heads=2))
     biased = context(model=model(num_key_value_heads=2, biases=("qkv",)))
     more = float(
-        memory.layer_parameters(biased, 4, DENSE) - memory.layer_parameters(plain, 4, DENSE)
+        model_states.layer_parameters(biased, 4, DENSE)
+        - model_states.layer_parameters(plain, 4, DENSE)
     )
     assert more == (H + 2 * 2 * 8) + 2 * 2 * 8
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.activations import activation_bytes
+from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
 from planner.cost.memory import PINNED_SHARE, VERDICTS, host_bytes, verdict_index, worst_stage
-from planner.cost.step import StepTime, evaluate, shape_costs
+from planner.cost.offload import offloads_activations, offloads_nothing, offloads_optimizer
+from planner.cost.step import StepTime, evaluate, layout_costs
 from planner.layouts.layout import OFFLOADS, Layout, LayoutTable
 from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits, placed_layouts, step_of_costs
@@ -46,7 +47,7 @@ def spent(ctx: CostContext, layout: Layout) -> StepTime:
 
 
 def parameters(layout: Layout) -> float:
-    return float(shape_costs(context(), layout).parameters.dense)
+    return float(layout_costs(context(), layout).parameters.dense)
 
 
 # ---------------------------------------------------------------- optimizer states
@@ -92,7 +93,7 @@ def test_all_but_two_layers_activations_leave_the_device() -> None:
     """Eight layers of one micro-batch in flight: six go."""
     ctx = with_host()
     layout = Layout(offload="activations")
-    layer = float(activation_bytes(ctx, layout, DENSE))
+    layer = float(layer_activations(ctx, layout, DENSE).kept)
     stays, away = (worst_stage(ctx, replace(layout, offload=o))[0] for o in ("none", "activations"))
     assert np.max(stays.activations - away.activations) == pytest.approx(6 * layer)
     assert host_bytes(ctx, layout) == pytest.approx(6 * layer)
@@ -101,10 +102,10 @@ def test_all_but_two_layers_activations_leave_the_device() -> None:
 
 def test_activations_travel_beside_the_passes_and_the_rest_shows() -> None:
     layout = Layout(num_microbatches=3, offload="activations")
-    ideal = shape_costs(context(), layout).kinds[0].layer
-    forward = float(ideal.gemm_forward + ideal.attention_forward)
-    backward = float(ideal.gemm_backward + ideal.attention_backward)
-    kept = float(activation_bytes(context(), layout, DENSE))
+    ideal = layout_costs(context(), layout).kinds[0].layer
+    forward = float(ideal.gemm.forward + ideal.core.forward)
+    backward = float(ideal.gemm.backward + ideal.core.backward)
+    kept = float(layer_activations(context(), layout, DENSE).kept)
     for seconds in (forward / 2, (forward + backward) / 2, 3 * backward):
         ctx = with_host(link_bytes_per_second=kept / seconds)
         exposed = max(0.0, seconds - forward) + max(0.0, seconds - backward)
@@ -208,3 +209,11 @@ def test_experts_states_are_pinned_by_their_own_shards() -> None:
         float(host_bytes(ctx, Layout(dp_shard=8, ep=ep, offload="optimizer"))) for ep in (1, 8)
     )
     assert dense == pytest.approx(wide)  # each rank has 1/8 of all either way
+
+
+def test_what_each_choice_offloads() -> None:
+    for choice in OFFLOADS:
+        layout = Layout(offload=choice)
+        assert bool(offloads_optimizer(layout)) == ("optimizer" in choice)
+        assert bool(offloads_activations(layout)) == ("activations" in choice)
+        assert bool(offloads_nothing(layout)) == (choice == "none")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.overlap import EXCHANGE_SHARE, beside, beyond, chunked
+from planner.cost.overlap import DISPATCH_SHARE, beyond, chunked, overlapped_dispatch
 
 seconds = st.floats(0.0, 1e3)
 
@@ -70,21 +70,21 @@ def test_arrays_are_taken_element_by_element() -> None:
     ("busy", "budget", "exposed"),
     [
         (3.0, 0.0, 3.0),  # nothing to run beside
-        (3.0, 10.0, 3.0 * EXCHANGE_SHARE),  # all of it, for the multiprocessors it takes
-        (3.0, 2.0, 1.0 + 2.0 * EXCHANGE_SHARE),
+        (3.0, 10.0, 3.0 * DISPATCH_SHARE),  # all of it, for the multiprocessors it takes
+        (3.0, 2.0, 1.0 + 2.0 * DISPATCH_SHARE),
         (0.0, 2.0, 0.0),
     ],
 )
-def test_beside_other_work_by_hand(busy: float, budget: float, exposed: float) -> None:
-    assert float(beside(busy, budget)) == pytest.approx(exposed)
+def test_dispatch_beside_other_work_by_hand(busy: float, budget: float, exposed: float) -> None:
+    assert float(overlapped_dispatch(busy, budget)) == pytest.approx(exposed)
 
 
 @given(seconds, seconds, seconds)
-def test_beside_never_falls_with_traffic_nor_rises_with_work(
+def test_overlapped_dispatch_never_falls_with_traffic_nor_rises_with_work(
     busy: float, budget: float, more: float
 ) -> None:
-    base = float(beside(busy, budget))
+    base = float(overlapped_dispatch(busy, budget))
     rounding = 1e-12 * (busy + budget + more)
-    assert float(beside(busy + more, budget)) >= base - rounding
-    assert float(beside(busy, budget + more)) <= base + rounding
-    assert EXCHANGE_SHARE * busy - rounding <= base <= busy + rounding
+    assert float(overlapped_dispatch(busy + more, budget)) >= base - rounding
+    assert float(overlapped_dispatch(busy, budget + more)) <= base + rounding
+    assert DISPATCH_SHARE * busy - rounding <= base <= busy + rounding

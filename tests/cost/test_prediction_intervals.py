@@ -1,4 +1,4 @@
-"""Error bars of single jobs: which kind a job is, ends by hand, one formula for tables."""
+"""Prediction intervals of jobs: which kind one is, bounds by hand, one formula for tables."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from planner.cost import memory
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
-from planner.cost.prediction_intervals import KINDS, Ends, PredictionErrors
+from planner.cost.prediction_intervals import KINDS, Interval, MeasuredInterval, PredictionErrors
 from planner.errors import InputError
 from planner.inputs.files import data_root, names
 from planner.inputs.quantities import Figure
@@ -37,9 +37,9 @@ LAYOUTS = [
 
 
 def errors(**ends: tuple[float, float]) -> PredictionErrors:
-    """Bars whose ends are given by kind ('_' for '-'), 1 elsewhere."""
+    """Intervals whose bounds are given by kind ('_' for '-'), 1 elsewhere."""
     table = {
-        kind: Ends(rows=1, sources=1, low=figure(low), high=figure(high))
+        kind: MeasuredInterval(rows=1, sources=1, low=figure(low), high=figure(high))
         for kind in KINDS
         for low, high in [ends.get(kind.replace("-", "_"), (1.0, 1.0))]
     }
@@ -54,7 +54,7 @@ def fitted(**changes: Any) -> CostContext:
 
 
 def kind(ctx: CostContext, layout: Layout) -> str:
-    return KINDS[int(bars.kind_index(ctx, layout))]
+    return KINDS[int(intervals.kind_index(ctx, layout))]
 
 
 def test_kinds_of_layouts() -> None:
@@ -75,39 +75,40 @@ def test_what_a_scenario_says_comes_before_its_layout(layout: Layout) -> None:
 
 def test_a_profile_is_fitted_if_some_number_is() -> None:
     plain = software()
-    assert not bars.is_fitted(plain)
+    assert not intervals.is_fitted(plain)
     one = plain.coefficients.replace(dp_overlap_fraction=FITTED.dp_overlap_fraction)
     assert FITTED.dp_overlap_fraction.status == "fitted"
-    assert bars.is_fitted(plain.replace(coefficients=one))
+    assert intervals.is_fitted(plain.replace(coefficients=one))
 
 
 def test_shipped_profiles_that_no_run_was_fitted_to() -> None:
     profiles = [load(name, "software", Software) for name in names("software")]
-    unfitted = {p.name for p in profiles if not bars.is_fitted(p)}
+    unfitted = {p.name for p in profiles if not intervals.is_fitted(p)}
     assert unfitted == {"jax-xla", "deepseek", "megatron-zero-bubble"}
 
 
 def test_shipped_parts_that_no_run_was_fitted_to() -> None:
     parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
-    known = {part.name for part in parts if bars.is_known(part)}
+    known = {part.name for part in parts if intervals.is_known(part)}
     assert {"h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"} <= known
     assert not known & {"mi300x", "tpu-v5p", "trainium2"}
 
 
-def test_ends_by_hand() -> None:
+def test_bounds_by_hand() -> None:
     given = errors(data_parallel=(0.9, 1.1), model_parallel=(0.7, 1.5))
     ctx = fitted()
-    assert [float(end) for end in bars.step_ends(given, ctx, LAYOUTS[0])] == [0.9, 1.1]
-    assert [float(end) for end in bars.step_ends(given, ctx, LAYOUTS[1])] == [0.7, 1.5]
+    for layout, bounds in ((LAYOUTS[0], (0.9, 1.1)), (LAYOUTS[1], (0.7, 1.5))):
+        interval = intervals.step_interval(given, ctx, layout)
+        assert (float(interval.low), float(interval.high)) == bounds
 
 
 def test_the_runtime_term_of_memory_is_not_stretched() -> None:
     given, ctx = errors(model_parallel=(0.5, 2.0)), fitted()
     usage, peak = memory.worst_stage(ctx, LAYOUTS[1])
     runtime = float(np.max(usage.runtime))
-    low, high = (float(end) for end in bars.peak_ends(given, ctx, LAYOUTS[1], usage))
-    assert low == pytest.approx(runtime + (float(peak) - runtime) / 2, rel=1e-12)
-    assert high == pytest.approx(runtime + (float(peak) - runtime) * 2, rel=1e-12)
+    interval = intervals.peak_interval(given, ctx, LAYOUTS[1], usage)
+    assert float(interval.low) == pytest.approx(runtime + (float(peak) - runtime) / 2, rel=1e-12)
+    assert float(interval.high) == pytest.approx(runtime + (float(peak) - runtime) * 2, rel=1e-12)
 
 
 @pytest.mark.parametrize("number", range(len(LAYOUTS)))
@@ -115,19 +116,20 @@ def test_table_equals_scalar(number: int) -> None:
     given, ctx = errors(data_parallel=(0.9, 1.1), model_parallel=(0.7, 1.5)), fitted()
     table = LayoutTable.from_layouts(LAYOUTS)
 
-    def peak_ends(given: PredictionErrors, ctx: CostContext, layout: Any) -> Any:
-        return bars.peak_ends(given, ctx, layout, memory.worst_stage(ctx, layout)[0])
+    def peak_interval(given: PredictionErrors, ctx: CostContext, layout: Any) -> Interval:
+        return intervals.peak_interval(given, ctx, layout, memory.worst_stage(ctx, layout)[0])
 
-    for ends in (bars.step_ends, peak_ends):
-        for whole, one in zip(ends(given, ctx, table), ends(given, ctx, LAYOUTS[number]),
-                              strict=True):  # fmt: skip
-            assert whole.dtype == float
-            assert float(whole[number]) == pytest.approx(float(one), rel=1e-12)
+    for interval in (intervals.step_interval, peak_interval):
+        of_table = interval(given, ctx, table)
+        alone = interval(given, ctx, LAYOUTS[number])
+        for column, one in ((of_table.low, alone.low), (of_table.high, alone.high)):
+            assert column.dtype == float
+            assert float(column[number]) == pytest.approx(float(one), rel=1e-12)
 
 
-def test_shipped_bars_are_read_once_and_hold_their_prediction() -> None:
-    shipped = bars.shipped()
-    assert shipped is bars.shipped()
+def test_shipped_intervals_are_read_once_and_hold_their_prediction() -> None:
+    shipped = intervals.shipped()
+    assert shipped is intervals.shipped()
     for table in (shipped.step_seconds, shipped.peak_bytes):
         assert list(table) == list(KINDS)
         assert all(0.5 < end.low <= 1 <= end.high < 2 for end in table.values())
@@ -142,7 +144,7 @@ def test_shipped_bars_are_read_once_and_hold_their_prediction() -> None:
      ("status: fitted", "status: guessed", "status")],
 )  # fmt: skip
 def test_an_edited_file_is_refused(old: str, new: str, key: str | None) -> None:
-    text = (data_root() / bars.SHIPPED).read_text("utf-8")
+    text = (data_root() / intervals.SHIPPED).read_text("utf-8")
     assert old in text
     with pytest.raises(InputError) as caught:
         parse(text.replace(old, new, 1), "errors.yaml", PredictionErrors)

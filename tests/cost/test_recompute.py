@@ -10,9 +10,11 @@ import pytest
 from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops
-from planner.cost.memory import rank_classes, stage_memory
+from planner.cost.memory import stage_memory
+from planner.cost.recompute import KEPT, Activation, kept_share, recomputes_layers
+from planner.cost.stages import StageLayers, candidate_ranks
 from planner.cost.step import StepTime, evaluate
-from planner.layouts.layout import Layout
+from planner.layouts.layout import RECOMPUTE, Layout
 from planner.layouts.stage_split import chunk_layers, chunk_range
 from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits
@@ -86,7 +88,7 @@ def test_the_step_grows_and_the_peak_falls_with_every_layer() -> None:
 
 
 def peak(ctx: CostContext, layout: Layout) -> float:
-    return float(np.max(stage_memory(ctx, layout, *rank_classes(ctx, layout)).total))
+    return float(np.max(stage_memory(ctx, layout, candidate_ranks(ctx, layout)).total))
 
 
 def test_the_others_keep_all_they_have() -> None:
@@ -97,7 +99,8 @@ def test_the_others_keep_all_they_have() -> None:
     fraction = ctx.software.coefficients.allocator_fraction
     found = {}
     for n in (1, 2, 0):
-        memory = stage_memory(ctx, replace(base, recompute_layers=n), np.array([0]), np.array([6]))
+        first = StageLayers(np.array([0]), np.array([6]))
+        memory = stage_memory(ctx, replace(base, recompute_layers=n), first)
         found[n] = (float(memory.activations[0]), float(memory.allocator[0]))
     for n in (1, 2):
         others = (6 - n) * layer.everything
@@ -118,3 +121,19 @@ def test_the_fewest_and_the_most_layers_of_a_chunk(
     assert chunks is not None
     fewest, most = chunk_range(11, layout, reserved)
     assert (int(fewest), int(most)) == (min(chunks), max(chunks))
+
+
+# ---------------------------------------------------------------- choices
+
+
+def test_every_choice_says_what_it_keeps() -> None:
+    assert set(KEPT) == set(RECOMPUTE)
+    inputs = {Activation.LAYER_INPUT, Activation.BLOCK_INPUT}
+    for choice in RECOMPUTE:
+        layout = Layout(recompute=choice)
+        kept = {activation: float(kept_share(layout, activation)) for activation in Activation}
+        assert kept == dict.fromkeys(Activation, 1.0) | dict(KEPT[choice])
+        # a layer can be recomputed from its input alone
+        assert all(kept[activation] >= 1.0 for activation in inputs)
+        whole = {kept[activation] for activation in set(Activation) - inputs}
+        assert bool(recomputes_layers(layout)) == (len(whole) == 1 and whole != {1.0})

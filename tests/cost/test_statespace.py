@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.statespace import (
-    exchanged_elements,
+    all_to_all_elements,
+    scan_activations,
     scan_bytes,
     scan_flops,
     scan_intensity,
-    scan_kept,
     scan_widths,
 )
 from planner.inputs.values import load
@@ -84,9 +86,9 @@ def test_flops_are_those_of_the_chunked_algorithm(sizes: Mamba) -> None:
     found, flops = in_chunks(x, decay, b, c, per_group, sizes.chunk_size)
     np.testing.assert_allclose(found, recurrence(x, decay, b, c, per_group), rtol=1e-9, atol=1e-9)
     executed = sum(flops.values()) - flops["inside"] / 2
-    forward, backward = scan_flops(sizes, scan_widths(sizes, 1, 1))
-    assert forward == pytest.approx(executed)
-    assert backward == pytest.approx(2 * executed + flops["scores"] + flops["states"])
+    counted = scan_flops(sizes, scan_widths(sizes, 1, 1))
+    assert counted.forward == pytest.approx(executed)
+    assert counted.backward == pytest.approx(2 * executed + flops["scores"] + flops["states"])
 
 
 # ---------------------------------------------------------------- by hand
@@ -105,26 +107,26 @@ def test_groups_are_copied_beyond_one_a_rank() -> None:
     """2 groups over cp 2: one each, per token of a shard as before; over cp 8: four copies."""
     assert scan_widths(mamba(), 1, 2) == scan_widths(mamba(), 1, 1)
     assert scan_widths(mamba(), 1, 8).inputs == 8 * 4
-    assert exchanged_elements(mamba(), 1, 2) == 3 * 64 + 2 * 2 * 4 + 8
-    assert exchanged_elements(mamba(), 2, 4) == 3 * 32 + 2 * 4 * 4 + 4
+    assert all_to_all_elements(mamba(), 1, 2) == 3 * 64 + 2 * 2 * 4 + 8
+    assert all_to_all_elements(mamba(), 2, 4) == 3 * 32 + 2 * 4 * 4 + 4
 
 
 def test_bytes_by_hand() -> None:
     """d 64, k 8, states 16 and scores 32 of FP32, 8 heads whose steps and decays take 18 bytes."""
-    forward, backward = scan_bytes(scan_widths(mamba(), 1, 1), 2.0)
+    moved = scan_bytes(scan_widths(mamba(), 1, 1), 2.0)
     convolution = 2 * 2 * (64 + 16)
     states = 2 * (64 + 8) + 4 * 16 + 4 * 2 * 16
     scan = 2 * 2 * 8 + 4 * 32 + 4 * 32 + 4 * 16 + 2 * (2 * 64 + 8) + 2 * 2 * 64
     norm = 2 * 2 * 64
-    assert forward == convolution + states + scan + norm + 8 * 18
-    assert 2 < backward / forward < 4
+    assert moved.forward == convolution + states + scan + norm + 8 * 18
+    assert 2 < moved.backward / moved.forward < 4
 
 
 def test_kept_bytes_by_hand() -> None:
     """y and the norm's input; back, x, B and C convolved again, all gradients, FP32 states."""
-    kept, working = scan_kept(scan_widths(mamba(), 1, 1), 2.0)
-    assert kept == 2 * 2 * 64
-    assert working == 2 * (80 + 80 + 152) + 2 * 4 * 16
+    held = scan_activations(scan_widths(mamba(), 1, 1), 2.0)
+    assert held.kept == 2 * 2 * 64
+    assert held.working == 2 * (80 + 80 + 152) + 2 * 4 * 16
 
 
 def test_scans_of_nemotron_3_lie_left_of_every_ridge() -> None:
@@ -163,6 +165,7 @@ def test_table_equals_numbers(rows: list[tuple[int, int]]) -> None:
         for formula in (
             lambda w: scan_flops(mamba(), w),
             lambda w: scan_bytes(w, 2.0),
-            lambda w: scan_kept(w, 2.0),
+            lambda w: scan_activations(w, 2.0),
         ):
-            assert [float(part[i]) for part in formula(table)] == [float(p) for p in formula(one)]
+            column, alone = asdict(formula(table)), asdict(formula(one))
+            assert {name: float(c[i]) for name, c in column.items()} == alone

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.compute import end_times, layer_times
+from planner.cost.compute import RankShare, end_times, layer_times
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import worst_stage
-from planner.cost.step import StepTime, evaluate, shape_costs
+from planner.cost.step import StepTime, evaluate, layout_costs
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.layout import CP_KINDS, RECOMPUTE, V_SHAPED, Layout, LayoutTable
 from planner.layouts.schedules import Pipeline
@@ -71,9 +71,9 @@ def test_pipeline_of_equal_stages_as_played_out(vp: int) -> None:
     """A vocabulary of one token leaves the last stage with next to no head."""
     ctx = silent(model=model(vocab_size=1))
     layout = Layout(pp=4, vp=vp, num_microbatches=8)
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
-    forward = float(layer.gemm_forward + layer.attention_forward) * 8 / (4 * vp)
-    backward = float(layer.gemm_backward + layer.attention_backward) * 8 / (4 * vp)
+    layer = layer_times(ctx, DENSE, RankShare(1, 1, 1, 0, 1))
+    forward = float(layer.gemm.forward + layer.core.forward) * 8 / (4 * vp)
+    backward = float(layer.gemm.backward + layer.core.backward) * 8 / (4 * vp)
     passes = ChunkPasses([forward] * 4 * vp, [backward] * 4 * vp, [0.0] * 4 * vp)
     expected = play(Pipeline(layout.schedule, 4, vp, 8), passes).seconds
     assert sum(spent(ctx, layout).values()) == pytest.approx(expected, rel=0.01)
@@ -83,20 +83,20 @@ def test_slowest_stage_sets_the_pace() -> None:
     """10 layers on 4 stages: 2 and the head against 3; what is idle is as played out, of ranks that
     are alike but for one."""
     ctx = silent(model=model(num_layers=10))
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
-    work = [layer.gemm_forward, layer.gemm_backward]
-    cores = [layer.attention_forward, layer.attention_backward]
+    layer = layer_times(ctx, DENSE, RankShare(1, 1, 1, 0, 1))
+    work = [layer.gemm.forward, layer.gemm.backward]
+    cores = [layer.core.forward, layer.core.backward]
     slot = float(sum(work) + sum(cores))
     ends = end_times(ctx, 1, 1, 1)
-    head = float(ends.head_forward + ends.head_backward)
+    head = float(ends.head.forward + ends.head.backward)
     found = spent(ctx, Layout(pp=4, num_microbatches=6))
     mean = (10 * slot + head) / 4
     assert found["stage_imbalance"] == pytest.approx(6 * (max(3 * slot, 2 * slot + head) - mean))
     forward, backward = float(work[0] + cores[0]), float(work[1] + cores[1])
     counts, heads = (2, 3, 3, 2), (0.0, 0.0, 0.0, 1.0)
     passes = ChunkPasses(
-        [n * forward + h * float(ends.head_forward) for n, h in zip(counts, heads, strict=True)],
-        [n * backward + h * float(ends.head_backward) for n, h in zip(counts, heads, strict=True)],
+        [n * forward + h * float(ends.head.forward) for n, h in zip(counts, heads, strict=True)],
+        [n * backward + h * float(ends.head.backward) for n, h in zip(counts, heads, strict=True)],
         [0.0] * 4,
     )
     whole = play(Pipeline("1f1b", 4, 1, 6), passes).seconds
@@ -112,9 +112,9 @@ def test_named_stages_are_costed_as_they_are() -> None:
     named = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(4, 4)))
     lopsided = spent(ctx, Layout(pp=2, num_microbatches=6, stage_layers=(1, 7)))
     assert named == pytest.approx(even)
-    layer = layer_times(ctx, DENSE, 1, 1, 1, 0, 1)
-    slot = float(layer.gemm_forward + layer.gemm_backward)
-    slot += float(layer.attention_forward + layer.attention_backward)
+    layer = layer_times(ctx, DENSE, RankShare(1, 1, 1, 0, 1))
+    slot = float(layer.gemm.forward + layer.gemm.backward)
+    slot += float(layer.core.forward + layer.core.backward)
     assert lopsided["stage_imbalance"] - even["stage_imbalance"] == pytest.approx(6 * 3 * slot)
 
 
@@ -129,8 +129,8 @@ def test_ring_hides_behind_attention_but_for_its_first_block() -> None:
     """Rates at which a ring's block takes longer, or less long, than the work beside it."""
     layout = Layout(cp=4, dp_shard=1, zero_stage=0, num_microbatches=2)
     ctx = silent()
-    layer = layer_times(ctx, DENSE, 1, 4, 1, 0, 4)
-    work = 0.75 * float(layer.attention_forward), 0.75 * float(layer.attention_backward)
+    layer = layer_times(ctx, DENSE, RankShare(1, 4, 1, 0, 4))
+    work = 0.75 * float(layer.core.forward), 0.75 * float(layer.core.backward)
     num_bytes = 0.75 * 2 * 64 * 32 * 2
     slow, fast = num_bytes / work[0] / 4, num_bytes / work[0] * 4
     for rate, hides in ((slow, True), (fast, True), (slow, False)):
@@ -154,10 +154,10 @@ def test_boundary_sends_wait_or_partly_hide() -> None:
 
 def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first_forward() -> None:
     layout = Layout(dp_shard=4, num_microbatches=8)
-    layer = layer_times(silent(), DENSE, 1, 1, 1, 0, 1)
-    forward = 8 * float(layer.gemm_forward + layer.attention_forward)
-    backward = 8 * float(layer.gemm_backward + layer.attention_backward)
-    count = float(shape_costs(silent(), layout).parameters.dense)
+    layer = layer_times(silent(), DENSE, RankShare(1, 1, 1, 0, 1))
+    forward = 8 * float(layer.gemm.forward + layer.core.forward)
+    backward = 8 * float(layer.gemm.backward + layer.core.backward)
+    count = float(layout_costs(silent(), layout).parameters.dense)
     rate = 0.75 * 2 * count / forward  # gathering takes one forward pass
     links = uniform_topology(bytes_per_second=rate)
     ctx = context(topology=links, software=software({"dp_overlap_fraction": 0.5}))
@@ -202,7 +202,7 @@ def test_optimizer_streams_a_rank_s_own_states() -> None:
     ctx = context(topology=unlimited_topology().replace(accelerator=part))
     layout = Layout(dp_shard=4, cp=2)
     by_zero = [spent(ctx, replace(layout, zero_stage=z))["optimizer"] for z in range(4)]
-    count = float(shape_costs(ctx, layout).parameters.dense)
+    count = float(layout_costs(ctx, layout).parameters.dense)
     # gradient in, master and two moments in and out, weight out: 4 + 24 + 2 at the least
     assert by_zero[0] * 1e6 >= 30 * count
     assert by_zero[2] == by_zero[3] == pytest.approx(by_zero[0] / 8)
@@ -219,7 +219,7 @@ def test_every_way_of_context_parallelism_is_priced() -> None:
 def test_hierarchical_rings_hide_and_their_exchanges_do_not() -> None:
     """Four ranks, exchanging in pairs: a ring of two, behind half of attention."""
     layout = Layout(cp=4, zero_stage=0, num_microbatches=2, cp_kind="hierarchical", cp_a2a=2)
-    layer = layer_times(silent(), DENSE, 1, 4, 1, 0, 2)
+    layer = layer_times(silent(), DENSE, RankShare(1, 4, 1, 0, 2))
     own = 64 / 4 * 32 * 2  # queries of a rank; as many keys, values and outputs
     for rate in (1e6, 1e9):
         found = spent(context(topology=uniform_topology(bytes_per_second=rate)), layout)
@@ -227,8 +227,8 @@ def test_hierarchical_rings_hide_and_their_exchanges_do_not() -> None:
         ring = [
             max(0.0, passes * 2 * own * 2 * (1 - 1 / 2) / rate - work / 2)
             for passes, work in (
-                (1, float(layer.attention_forward)),
-                (2, float(layer.attention_backward)),
+                (1, float(layer.core.forward)),
+                (2, float(layer.core.backward)),
             )
         ]
         assert found["cp"] == pytest.approx(2 * 8 * (exchanges + sum(ring)), rel=1e-12)

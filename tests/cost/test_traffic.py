@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from planner.cost import collectives
-from planner.cost.context import CostContext
-from planner.cost.step import shape_costs
-from planner.cost.traffic import (
-    Channel,
-    Parameters,
-    Part,
-    channel_costs,
-    channels,
-    occurrences,
-    price,
-)
+from planner.cost.channels import SPECS, Channel, occurrences
+from planner.cost.collective_costs import UnitCost, unit_cost
+from planner.cost.collectives import Collective, CollectiveKind
+from planner.cost.context import CostContext, TierArrays
+from planner.cost.model_states import Parameters
+from planner.cost.recompute import recomputed_shares
+from planner.cost.step import StepTime, layout_costs
+from planner.cost.traffic import Traffic, Transfers, channel_costs, layout_traffic
+from planner.layouts.grids import GROUPS
 from planner.layouts.layout import SCHEDULES, Layout
 from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import context, fabric, model, software, topology, training
@@ -26,6 +24,17 @@ TOKENS = 64  # of a micro-batch of one sequence
 ACTIVATION = TOKENS * 32 * 2
 KEYS_AND_VALUES = 2 * TOKENS * 32 * 2  # of a whole sequence
 LAYERS = 8
+
+
+def traffic_of(ctx: CostContext, layout: Layout, num_parameters: float) -> Traffic:
+    """The traffic of a layout whose stages have so many parameters."""
+    return layout_traffic(
+        ctx, layout, Parameters(num_parameters, 0.0), recomputed_shares(ctx, layout)
+    )
+
+
+def unit(kind: CollectiveKind, split: list[float], tiers: TierArrays) -> UnitCost:
+    return unit_cost(Collective(kind), split, tiers)
 
 
 # ---------------------------------------------------------------- tensor parallelism
@@ -89,12 +98,12 @@ def test_all_to_all_exchanges_heads_for_tokens() -> None:
     layout = Layout(cp=2, tp=2, cp_kind="a2a")
     costs = channel_costs(
         context(model=toy),
-        shape_costs(context(model=toy), layout).traffic,
+        layout_costs(context(model=toy), layout).traffic,
         innermost_splits(layout),
     )
     elements = (TOKENS / 2) * (32 + 2 * 16 + 32) / 2
-    assert costs["cp_forward"].busy_seconds[0] == pytest.approx(elements * 2 * (1 - 1 / 2))
-    assert costs["cp_backward"].busy_seconds[0] >= costs["cp_forward"].busy_seconds[0]
+    assert costs[Channel.CP_FORWARD].busy_seconds[0] == pytest.approx(elements * 2 * (1 - 1 / 2))
+    assert costs[Channel.CP_BACKWARD].busy_seconds[0] >= costs[Channel.CP_FORWARD].busy_seconds[0]
 
 
 def test_weights_gathered_after_the_cast_travel_in_one_byte() -> None:
@@ -110,7 +119,7 @@ def test_weights_gathered_after_the_cast_travel_in_one_byte() -> None:
         )
         for precisions in (("fp8",), ("fp8-rowwise",))
     )
-    count = float(shape_costs(context(), layout).parameters.dense)
+    count = float(layout_costs(context(), layout).parameters.dense)
     # gathered forward and backward
     assert two - byte == pytest.approx(2 * count * 7 / 8)
 
@@ -122,9 +131,9 @@ def test_a_ring_of_sends_leaves_a_domain_over_one_rank_s_link() -> None:
     own = TOKENS / 16 * 2 * 32 * 2
     for kind, share in (("ring", 1), ("all_gather", 8)):
         ctx = context(topology=slow)
-        traffic = shape_costs(ctx, replace(layout, cp_kind=kind)).traffic
+        traffic = layout_costs(ctx, replace(layout, cp_kind=kind)).traffic
         forward = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [8.0, 2.0]})
-        inside, outside = forward["cp_forward"].busy_seconds
+        inside, outside = forward[Channel.CP_FORWARD].busy_seconds
         assert inside == pytest.approx(15 * own)
         assert outside == pytest.approx(15 * own / share)
 
@@ -134,17 +143,17 @@ def test_hierarchical_exchanges_inside_and_sends_round_outside() -> None:
     toy = model(num_attention_heads=8, num_key_value_heads=8, head_dim=4)
     layout = Layout(cp=16, cp_kind="hierarchical", cp_a2a=8)
     ctx = context(model=toy)
-    traffic = shape_costs(ctx, layout).traffic
+    traffic = layout_costs(ctx, layout).traffic
     costs = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [8.0, 2.0]})
     own = TOKENS / 16 * 32 * 2  # bytes of a rank's queries; as many keys, values and outputs
-    assert costs["cp_inner"].busy_seconds == pytest.approx((2 * 4 * own * 7 / 8, 0))
-    assert costs["cp_forward"].busy_seconds[1] == pytest.approx(2 * own * 2 / 2)
-    assert costs["cp_backward"].busy_seconds[1] == pytest.approx(
-        2 * costs["cp_forward"].busy_seconds[1]
+    assert costs[Channel.CP_HEADS].busy_seconds == pytest.approx((2 * 4 * own * 7 / 8, 0))
+    assert costs[Channel.CP_FORWARD].busy_seconds[1] == pytest.approx(2 * own * 2 / 2)
+    assert costs[Channel.CP_BACKWARD].busy_seconds[1] == pytest.approx(
+        2 * costs[Channel.CP_FORWARD].busy_seconds[1]
     )
     # the whole group in one domain: nothing leaves it
     inside = channel_costs(ctx, traffic, {**innermost_splits(layout), "cp": [16.0, 1.0]})
-    assert inside["cp_forward"].busy_seconds == pytest.approx((2 * own * 2 / 2, 0))
+    assert inside[Channel.CP_FORWARD].busy_seconds == pytest.approx((2 * own * 2 / 2, 0))
 
 
 # ---------------------------------------------------------------- pipeline
@@ -168,7 +177,7 @@ def test_sequence_parallelism_sends_a_shard_over_the_boundary() -> None:
 
 
 def parameters(ctx: CostContext, layout: Layout) -> float:
-    return float(shape_costs(ctx, layout).parameters.dense)
+    return float(layout_costs(ctx, layout).parameters.dense)
 
 
 @pytest.mark.parametrize(("zero_stage", "reductions"), [(1, 1), (2, 7)])
@@ -229,13 +238,13 @@ def latency(layout: Layout, group: str, num_parameters: float = 1e6) -> float:
     """Seconds of a step's start-ups on links with hops of one second."""
     hop = fabric(hop_seconds=1.0)
     ctx = context(topology=topology([hop, hop]))
-    traffic = channels(ctx, layout, Parameters(num_parameters, 0.0))
+    traffic = traffic_of(ctx, layout, num_parameters)
     costs = channel_costs(ctx, traffic, innermost_splits(layout))
     times = occurrences(ctx, layout)
     return sum(
         float(times[name] * costs[name].latency_seconds)
-        for name, channel in traffic.items()
-        if channel.group == group
+        for name in traffic
+        if SPECS[name].group == group
     )
 
 
@@ -258,17 +267,19 @@ def test_buckets_of_some_software_grow_with_the_ranks() -> None:
     ctx = context(software=software(buckets_grow=True))
     layout = Layout(dp_shard=64, num_microbatches=5)
     for found, buckets in ((ctx, 2), (context(), 3)):
-        parts = channels(found, layout, Parameters(100e6, 0.0))["reduce"].parts
-        assert parts[0].calls == buckets
+        scattered, *_ = traffic_of(found, layout, 100e6)[Channel.GRADIENTS]
+        assert scattered.calls == buckets
 
 
 def test_weights_are_broadcast_rank_by_rank_where_software_does_so() -> None:
     """Four ranks send a fourth each: four calls for all weights of 2 bytes; ZeRO-3 gathers them."""
     ctx = context(software=software(broadcasts_weights=True))
-    for zero_stage, kinds in ((1, {"broadcast": (4, 200e6)}), (3, {"gather": (LAYERS, 200e6)})):
+    broadcast, gathered = CollectiveKind.BROADCAST, CollectiveKind.ALL_GATHER
+    for zero_stage, expected in ((1, (broadcast, 4, 200e6)), (3, (gathered, LAYERS, 200e6))):
         layout = Layout(dp_shard=4, num_microbatches=5, zero_stage=zero_stage)
-        parts = channels(ctx, layout, Parameters(100e6, 0.0))["gather_forward"].parts
-        assert {p.kind: (p.calls, p.num_bytes) for p in parts if p.calls} == kinds
+        transfers = traffic_of(ctx, layout, 100e6)[Channel.PARAMETERS_FORWARD]
+        (one,) = (transfer for transfer in transfers if transfer.calls)
+        assert (one.collective.kind, one.calls, one.num_bytes) == expected
 
 
 def test_zero_3_goes_layer_by_layer() -> None:
@@ -279,7 +290,7 @@ def test_zero_3_goes_layer_by_layer() -> None:
 # ---------------------------------------------------------------- pricing
 
 
-def test_channels_cost_their_parts_one_after_another() -> None:
+def test_channels_cost_their_transfers_one_after_another() -> None:
     """Calls times latency and bytes times busy seconds, each kind at its own achieved rate."""
     shares = {"efficiency": 0.9, "all_reduce_efficiency": 1.2, "all_to_all_efficiency": 0.7,
               "p2p_efficiency": 0.5}  # fmt: skip
@@ -288,37 +299,40 @@ def test_channels_cost_their_parts_one_after_another() -> None:
     hop, base = ctx.tiers.hop_seconds, ctx.tiers.base_seconds
     split = [8.0, 4.0]
     ring, tree = (f(split, hop, base) for f in (collectives.ring_latency, collectives.tree_latency))
-    inside, *_ = collectives.ring_parts(split, hop, base)
-    exchange = collectives.pairwise_latency(split, hop, base)
-    send = collectives.pair_latency(split, hop, base)
-    prices = {
-        "gather": (ring, 2 * inside + 4 * 11.3e-6, collectives.gather_busy(split, [0.9, 0.9])),
-        "all_reduce": (
-            tree,
-            5 * tree + ring / 2,
-            collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
+    ring_switch = 2 * collectives.ring_hops(split, hop, base).inside_seconds + 4 * 11.3e-6
+    pairwise = collectives.pairwise_latency(split, hop, base)
+    send = collectives.point_to_point_latency(split, hop, base)
+    # latency, switch and busy seconds
+    units = {
+        CollectiveKind.ALL_GATHER: (
+            ring, ring_switch, collectives.all_gather_busy(split, [0.9, 0.9]),
         ),
-        "all_to_all": (exchange, exchange, collectives.all_to_all_busy(split, [0.7, 0.7])),
-        "broadcast": (
-            ring,
-            2 * inside + 4 * 11.3e-6,
-            collectives.broadcast_busy(split, [0.9, 0.9]),
+        CollectiveKind.ALL_REDUCE: (
+            tree, 5 * tree + ring / 2, collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
         ),
-        "pair": (send, 0.7 * send, collectives.point_to_point_busy(split, [0.5, 0.5])),
-    }
-    parts = tuple(Part(kind, 10.0 + i, 100.0 * (i + 1)) for i, kind in enumerate(prices))
-    traffic = {"alone": Channel("tp", parts[:1]), "all": Channel("cp", parts)}
+        CollectiveKind.ALL_TO_ALL: (
+            pairwise, pairwise, collectives.all_to_all_busy(split, [0.7, 0.7]),
+        ),
+        CollectiveKind.BROADCAST: (
+            ring, ring_switch, collectives.broadcast_busy(split, [0.9, 0.9]),
+        ),
+        CollectiveKind.POINT_TO_POINT: (
+            send, 0.7 * send, collectives.point_to_point_busy(split, [0.5, 0.5]),
+        ),
+    }  # fmt: skip
+    all_of_them = tuple(
+        Transfers(Collective(kind), 10.0 + i, 100.0 * (i + 1)) for i, kind in enumerate(units)
+    )
+    traffic = {Channel.TP_FORWARD: all_of_them[:1], Channel.CP_FORWARD: all_of_them}
     found = channel_costs(ctx, traffic, {"tp": split, "cp": split})
-    for name, members in (("alone", parts[:1]), ("all", parts)):
-        latency = sum(part.calls * float(prices[part.kind][0]) for part in members)
-        switch = sum(part.calls * float(prices[part.kind][1]) for part in members)
-        busy = [
-            sum(part.num_bytes * float(prices[part.kind][2][t]) for part in members)
-            for t in range(2)
-        ]
-        assert float(found[name].latency_seconds) == pytest.approx(latency)
-        assert float(found[name].switch_seconds) == pytest.approx(switch)
-        assert [float(seconds) for seconds in found[name].busy_seconds] == pytest.approx(busy)
+    for channel, transfers in traffic.items():
+        priced = [(one, units[one.collective.kind]) for one in transfers]
+        latency = sum(one.calls * float(unit[0]) for one, unit in priced)
+        switch = sum(one.calls * float(unit[1]) for one, unit in priced)
+        busy = [sum(one.num_bytes * float(unit[2][t]) for one, unit in priced) for t in range(2)]
+        assert float(found[channel].latency_seconds) == pytest.approx(latency)
+        assert float(found[channel].switch_seconds) == pytest.approx(switch)
+        assert [float(seconds) for seconds in found[channel].busy_seconds] == pytest.approx(busy)
 
 
 MIB = 2.0**20
@@ -338,10 +352,10 @@ MIB = 2.0**20
 def test_short_sends_use_few_links(calls: float, num_bytes: float, seconds: float) -> None:
     inner = fabric(bytes_per_second=MIB, short_send_bytes_per_second=MIB / 4)
     ctx = context(topology=topology([inner, fabric()]))
-    unit = price("pair", [2.0, 1.0], ctx.tiers)
-    assert unit.cost(calls, num_bytes).busy_seconds[0] == pytest.approx(seconds)
-    gathered = price("gather", [2.0, 1.0], ctx.tiers).cost(1.0, 4 * MIB)
-    assert gathered.busy_seconds[0] == pytest.approx(2.0)
+    sends = unit(CollectiveKind.POINT_TO_POINT, [2.0, 1.0], ctx.tiers)
+    assert sends.cost(calls, num_bytes).busy_seconds[0] == pytest.approx(seconds)
+    gathers = unit(CollectiveKind.ALL_GATHER, [2.0, 1.0], ctx.tiers)
+    assert gathers.cost(1.0, 4 * MIB).busy_seconds[0] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("members", "share"), [(2.0, 1 / 7), (4.0, 3 / 7), (8.0, 1.0)])
@@ -349,11 +363,15 @@ def test_groups_in_a_mesh_have_their_own_links_alone(members: float, share: floa
     """Two of eight share one link of seven; a switch gives every group all of its rate."""
     mesh = context(topology=topology([fabric(mesh_members=8.0), fabric()])).tiers
     switch = context().tiers
-    for kind in ("gather", "all_reduce", "all_to_all", "broadcast"):
-        meshed, switched = (price(kind, [members, 2.0], tiers) for tiers in (mesh, switch))
+    for kind in (
+        CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+    ):  # fmt: skip
+        meshed, switched = (unit(kind, [members, 2.0], tiers) for tiers in (mesh, switch))
         assert meshed.busy_seconds[0] * share == pytest.approx(switched.busy_seconds[0])
         assert meshed.busy_seconds[1] == switched.busy_seconds[1]
-    assert price("pair", [members, 1.0], mesh) == price("pair", [members, 1.0], switch)
+    sends = (unit(CollectiveKind.POINT_TO_POINT, [members, 1.0], t) for t in (mesh, switch))
+    assert next(sends) == next(sends)
 
 
 def test_gathers_after_the_cast_move_the_cast() -> None:
@@ -373,7 +391,7 @@ def test_software_that_gathers_logits_moves_the_whole_vocabulary() -> None:
     with_them = context(software=software(gathers_logits=True))
     more = moved(with_them, layout, "tp") - moved(context(), layout, "tp")
     assert more == pytest.approx(3 * 64 * with_them.model.vocab_size * 2 / 2)
-    assert "tp_logits" not in shape_costs(context(), layout).traffic
+    assert Channel.TP_LOGITS not in layout_costs(context(), layout).traffic
 
 
 # ---------------------------------------------------------------- dualpipe
@@ -386,7 +404,7 @@ def test_ranks_that_hold_the_same_stages_exchange_gradients(zero_stage: int, sha
     layout = Layout(
         pp=4, dp_shard=4, num_microbatches=8, zero_stage=zero_stage, schedule="dualpipe"
     )
-    parameters = float(shape_costs(ctx, layout).parameters.dense)
+    parameters = float(layout_costs(ctx, layout).parameters.dense)
     plain = moved(context(), replace(layout, schedule="1f1b"), "pp")
     assert moved(ctx, layout, "pp") - plain == pytest.approx(share * parameters)
     assert moved(ctx, replace(layout, schedule="1f1b"), "pp") == pytest.approx(plain)
@@ -405,3 +423,12 @@ def test_chunks_of_a_v_send_as_interleaved_ones_do() -> None:
     ctx = context(software=software(schedules=SCHEDULES))
     layout = Layout(pp=4, vp=2, num_microbatches=8, schedule="dualpipev")
     assert moved(ctx, layout, "pp") == moved(ctx, replace(layout, schedule="1f1b"), "pp")
+
+
+# ---------------------------------------------------------------- channels
+
+
+def test_every_channel_has_a_spec() -> None:
+    assert set(SPECS) == set(Channel)
+    assert {spec.group for spec in SPECS.values()} == set(GROUPS)
+    assert {spec.time_term for spec in SPECS.values()} <= {f.name for f in fields(StepTime)}

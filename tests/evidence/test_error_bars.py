@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.prediction_intervals import KINDS, PredictionErrors
 from planner.errors import InputError
 from planner.evidence.fits import intervals as error_bars
@@ -132,7 +132,7 @@ def test_bars_of_a_sample_hold_their_share_of_another(rows: Rows) -> None:
     rng = np.random.default_rng(0)
     known, fresh = (rows(np.exp(rng.normal(0.02, 0.1, 300))) for _ in range(2))
     table = ends_by_kind(known, lambda p: p.time_error)
-    errors = bars.shipped().replace(step_seconds=table)
+    errors = intervals.shipped().replace(step_seconds=table)
     inside = coverage(fresh, [], errors)["step_seconds"][OLD]
     assert inside.rows == 300
     assert inside.inside_fraction == pytest.approx(COVERAGE, abs=0.07)
@@ -141,7 +141,7 @@ def test_bars_of_a_sample_hold_their_share_of_another(rows: Rows) -> None:
 
 def test_coverage_by_hand(rows: Rows) -> None:
     table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
-    errors = bars.shipped().replace(step_seconds=table)
+    errors = intervals.shipped().replace(step_seconds=table)
     some = coverage(rows(np.array([0.5, 1.0, 1.1, 2.0, 3.0])), [], errors)["step_seconds"][OLD]
     assert (some.rows, some.inside_fraction) == (5, 0.4)
     assert (some.below_fraction, some.above_fraction) == (0.2, 0.4)
@@ -176,7 +176,7 @@ def test_taking_a_parts_clock_away(make_run: MakeRun) -> None:
 
 def test_the_file_reads_back(rows: Rows) -> None:
     table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
-    errors = bars.shipped().replace(step_seconds=table)
+    errors = intervals.shipped().replace(step_seconds=table)
     back = parse(errors_yaml(errors), "made.yaml", PredictionErrors)
     assert back == errors
     assert back.step_seconds[OLD].low.source == table[OLD].low.source
@@ -191,7 +191,7 @@ def test_the_shipped_bars_are_those_of_the_command(
     calibrated: error_bars.ErrorCalibration,
 ) -> None:
     """After a change of the cost model or of coefficients: planner calibrate errors --out ..."""
-    shipped = (data_root() / bars.SHIPPED).read_text("utf-8")
+    shipped = (data_root() / intervals.SHIPPED).read_text("utf-8")
     assert calibrated.to_yaml() == shipped
 
 

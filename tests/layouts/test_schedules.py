@@ -9,18 +9,24 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from planner.cost.folds import held, microbatches_in_flight
+from planner.cost.passes import Passes
 from planner.cost.pipeline import (
-    Passes,
+    StageSlots,
     bubble_seconds,
     bubble_slots,
     idle_seconds,
+    microbatches_in_flight,
     overlapped_share,
+    runs_both_passes,
+    runs_in_rounds,
     synchronisation_window,
+    waits_for_weights,
 )
+from planner.cost.stages import StageLayers, rank_stages
 from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
 from planner.layouts.schedules import Operation, Pipeline
 from planner.layouts.timeline import ChunkPasses, Timeline, play
+from tests.expert_scenarios import staged_context
 
 SPLIT = ("zb-h1", "interleaved-zb", "zb-v")
 BOTH = ("dualpipe", "dualpipev")
@@ -71,7 +77,8 @@ def bubble(case: Case) -> float:
     """The closed form, of a rank that is like the others."""
     layout, alike = case.layout, np.full(case.layout.pp, case.slot)
     shorter = np.minimum(case.forward, case.inputs + case.weights)
-    idle = idle_seconds(layout, np.arange(layout.pp), alike, case.slot, shorter)
+    ranks = StageSlots(np.arange(layout.pp), alike, shorter, case.slot)
+    idle = idle_seconds(layout, ranks)
     return float(bubble_seconds(layout, idle, case.passes))
 
 
@@ -315,7 +322,7 @@ def whole_step(layout: Layout, forward: np.ndarray, backward: np.ndarray) -> flo
         for part in (forward + backward, np.minimum(forward, backward))
     ]
     slot, shorter = by_rank
-    idle = idle_seconds(layout, np.arange(layout.pp), slot, slot.mean(), shorter)
+    idle = idle_seconds(layout, StageSlots(np.arange(layout.pp), slot, shorter, slot.mean()))
     return float(layout.num_microbatches * slot.max() + idle)
 
 
@@ -388,16 +395,18 @@ def test_activations_in_flight(schedule: str) -> None:
         chunks = layout.pp * layout.vp
         for rank in range(layout.pp):
             peak = timeline.peak_in_flight(rank)
-            parts = held(chunks, layout, np.array(rank), np.array(layout.vp), (0, 0), False)
+            ranks = StageLayers(np.array(rank), np.array(layout.vp))
+            stages = rank_stages(staged_context(chunks), layout, ranks)
             expected = sum(
-                float(microbatches_in_flight(layout, part, False) * part.layers) for part in parts
+                float(microbatches_in_flight(layout, stage, False) * sum(stage.layers_by_kind))
+                for stage in stages
             )
             assert expected == pytest.approx(peak), (case, rank)
             if schedule in (*V_SHAPED, "dualpipe"):
                 by_chunk = played_in_flight(timeline, rank)
-                for part in parts:
-                    assert by_chunk.get(int(part.stage), 0) == int(
-                        microbatches_in_flight(layout, part, False)
+                for stage in stages:
+                    assert by_chunk.get(int(stage.stage), 0) == int(
+                        microbatches_in_flight(layout, stage, False)
                     ), (case, rank)
 
 
@@ -441,3 +450,18 @@ def test_weights_are_last(schedule: str) -> None:
     for case in cases(schedule, 40):
         for order in pipeline_of(case.layout).orders():
             assert order[-1][-1].kind == "weight"
+
+
+# ---------------------------------------------------------------- what is true of a schedule
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_is_true_of_a_schedule_is_seen_in_its_orders(schedule: str) -> None:
+    """Passes at the same time, gradients of weights apart, and chunks passed in rounds."""
+    case = next(c for c in cases(schedule, 40) if c.layout.num_microbatches >= c.layout.pp > 2)
+    slots = [slot for order in pipeline_of(case.layout).orders() for slot in order]
+    assert runs_both_passes(case.layout) == any(len(slot) == 2 for slot in slots)
+    apart = any(operation.kind == "weight" for slot in slots for operation in slot)
+    assert waits_for_weights(case.layout) == apart
+    rounds = schedule in ("interleaved", "interleaved-zb")
+    assert runs_in_rounds(case.layout) == rounds

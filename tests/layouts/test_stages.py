@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.pipeline import leading_layers
+from planner.cost.stages import StageLayers, leading_layers
 from planner.layouts.layout import Layout
 from planner.layouts.stage_split import (
+    LastTurn,
     chunk_layers,
     default_stage_layers,
     given_stages,
@@ -42,13 +43,13 @@ def test_the_last_chunk_beside_that_of_the_fullest_stage(pp, vp, layers):
     most = max(c for c, held in enumerate(chunks) if held == max(chunks)) % pp
     differ = most < pp - 1 and min(chunks) < max(chunks)
     ahead = chunks[-1] - chunks[(vp - 1) * pp + most] if differ else -np.inf
-    assert last_turn(layers, Layout(pp=pp, vp=vp))[0] == ahead
+    assert last_turn(layers, Layout(pp=pp, vp=vp)).extra_layers == ahead
 
 
 def test_the_last_chunk_of_a_named_split():
     fullest_is_last = Layout(pp=2, vp=2, stage_layers=(1, 3, 2, 2))  # stages of 3 and 5
-    assert last_turn(8, fullest_is_last)[0] == -np.inf
-    assert last_turn(8, Layout(pp=2, vp=2, stage_layers=(3, 1, 3, 1))) == (-2, 1.5)
+    assert last_turn(8, fullest_is_last).extra_layers == -np.inf
+    assert last_turn(8, Layout(pp=2, vp=2, stage_layers=(3, 1, 3, 1))) == LastTurn(-2, 1.5)
 
 
 def test_the_remainder_is_in_the_middle():
@@ -63,7 +64,7 @@ def test_chunks_that_are_named_are_the_chunks():
     assert chunk_layers(12, layout) == [3, 4, 3, 2]
     assert names_chunks(layout) and given_stages(layout) == [6, 6]
     # leading dense layers lie where the first chunks do, not in the first stage's sum
-    leading = leading_layers(4, 12, layout, np.arange(2), np.array([6, 6]))
+    leading = leading_layers(4, 12, layout, StageLayers(np.arange(2), np.array([6, 6])))
     assert leading.tolist() == [3, 1]
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.flops import executed_flops, model_flops
-from planner.cost.folds import layers_by_rank
 from planner.cost.memory import VERDICTS, verdict_index, worst_stage
+from planner.cost.stages import layers_by_rank
 from planner.cost.step import evaluate
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.layout import Layout

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
-from planner.cost.prediction_intervals import Ends, PredictionErrors
+from planner.cost.prediction_intervals import MeasuredInterval, PredictionErrors
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search.space.enumerate import layouts
@@ -22,21 +22,21 @@ from tests.scenarios import (
 
 
 @cache
-def wide(low: float, high: float) -> Ends:
-    return Ends(rows=1, sources=1, low=figure(low), high=figure(high))
+def wide(low: float, high: float) -> MeasuredInterval:
+    return MeasuredInterval(rows=1, sources=1, low=figure(low), high=figure(high))
 
 
 def with_bars(monkeypatch: pytest.MonkeyPatch, step: dict[str, float], peak: float = 1.0) -> None:
     """Upper ends of step time by kind (1 elsewhere), and of every peak."""
     made = PredictionErrors(
         coverage=figure(0.8),
-        step_seconds={kind: wide(0.9, step.get(kind, 1.0)) for kind in bars.KINDS},
-        peak_bytes={kind: wide(0.9, peak) for kind in bars.KINDS},
+        step_seconds={kind: wide(0.9, step.get(kind, 1.0)) for kind in intervals.KINDS},
+        peak_bytes={kind: wide(0.9, peak) for kind in intervals.KINDS},
     )
-    monkeypatch.setattr(bars, "shipped", lambda: made)
+    monkeypatch.setattr(intervals, "shipped", lambda: made)
     # the small profile's and part's numbers are assumed: tell layouts apart all the same
-    monkeypatch.setattr(bars, "is_fitted", lambda software: True)
-    monkeypatch.setattr(bars, "is_known", lambda accelerator: True)
+    monkeypatch.setattr(intervals, "is_fitted", lambda software: True)
+    monkeypatch.setattr(intervals, "is_known", lambda accelerator: True)
 
 
 def every_layout(scenario: Scenario) -> list[Plan]:
@@ -84,7 +84,7 @@ def test_a_wide_bar_drives_the_choice_away(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_equal_bars_choose_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_bars(monkeypatch, dict.fromkeys(bars.KINDS, 1.4))
+    with_bars(monkeypatch, dict.fromkeys(intervals.KINDS, 1.4))
     plain, robust = api.plan(small(robust=False)), api.plan(small())
     assert robust.layout == plain.layout and robust.placement == plain.placement
     assert robust.step_seconds == plain.step_seconds

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner import api
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
 from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.plan import Plan
@@ -82,7 +82,7 @@ def test_a_family_s_bound_lies_below_all_its_layouts_bounds(name: str) -> None:
     table, _ = members(ctx, asked, of_kinds)
     own = LayoutProblem(ctx, table).lower_bounds()
     if asked.robust:
-        own = own * bars.step_ends(bars.shipped(), ctx, table)[1]
+        own = own * intervals.step_interval(intervals.shipped(), ctx, table).high
     for part, bounds, besides in (
         (shared, family_bounds(ctx, asked, shared), KIND_KEYS | MEMBER_KEYS),
         (of_kinds, kind_bounds(ctx, asked, of_kinds), MEMBER_KEYS),

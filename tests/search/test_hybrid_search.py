@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.cost.layers import model_layers_by_stage
+from planner.cost.stages import layers_by_rank
 from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.layout import Layout, LayoutTable
@@ -267,8 +267,8 @@ def test_stages_of_a_pattern_ignore_what_a_framework_counts_at_the_ends() -> Non
     ends = small_software(layers_at_ends=(1, 1))
     for toy, layers in ((small_hybrid(), [4, 4]), (model(num_layers=8), [4, 4])):
         ctx = CostContext.of(hybrid(model=toy, software=ends))
-        assert model_layers_by_stage(ctx.model, Layout(pp=2), ctx.reserved) == layers
+        assert layers_by_rank(ctx.model.num_layers, Layout(pp=2), ctx.reserved) == layers
     four = CostContext.of(hybrid(model=small_hybrid(), software=ends))
-    assert model_layers_by_stage(four.model, Layout(pp=4), four.reserved) == [2, 2, 2, 2]
+    assert layers_by_rank(four.model.num_layers, Layout(pp=4), four.reserved) == [2, 2, 2, 2]
     plain = CostContext.of(hybrid(model=model(num_layers=10), software=ends))
-    assert model_layers_by_stage(plain.model, Layout(pp=4), plain.reserved) == [2, 3, 3, 2]
+    assert layers_by_rank(plain.model.num_layers, Layout(pp=4), plain.reserved) == [2, 3, 3, 2]

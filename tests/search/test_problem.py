@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.cost import exposed
+from planner.cost import overlap
 from planner.cost.context import CostContext
 from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
@@ -254,7 +254,7 @@ def rebate(busy: Any, budget: Any) -> Any:
 def test_a_term_that_falls_with_traffic_breaks_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     _, problem, least = some_problem()
     check_bounds(problem, least)
-    monkeypatch.setattr(exposed, "beyond", rebate)
+    monkeypatch.setattr(overlap, "beyond", rebate)
     _, problem, least = some_problem()
     with pytest.raises(AssertionError):
         check_bounds(problem, least)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner import api
-from planner.cost import prediction_intervals as bars
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
 from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.stage_split import chunk_layers
@@ -133,7 +133,7 @@ def every_split(scenario: Scenario) -> dict[Any, float]:
                 continue
             factor = 1.0
             if asked.robust:
-                factor = float(bars.step_ends(bars.shipped(), ctx, one)[1][0])
+                factor = float(intervals.step_interval(intervals.shipped(), ctx, one).high[0])
             found[row] = min(found.get(row, np.inf), best[1] * factor)
     return found
 

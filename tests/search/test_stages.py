@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost.balanced import balanced_costs, least_bytes, least_peak
 from planner.cost.context import CostContext
 from planner.cost.memory import worst_stage
+from planner.cost.stage_split_bounds import (
+    any_split_floor_bytes,
+    any_split_peak_bytes,
+    mean_stage_costs,
+)
 from planner.cost.step import evaluate, step_time
 from planner.cost.traffic import channel_costs
 from planner.layouts.layout import Layout, LayoutTable
@@ -164,14 +168,14 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     assert split_holds(ctx, chosen) and sum(found.stage_layers) == ctx.model.num_layers
     # bounds: of the dynamic program alone, of the mean stage
     assert least_step(ctx, table, options_of(ctx, FITS, table), price) <= least * (1 + 1e-12)
-    shape = balanced_costs(ctx, table)
+    shape = mean_stage_costs(ctx, table)
     bound = step_time(ctx, table, shape, price(shape)).total[0]
     assert bound <= least * (1 + 1e-12)
     peaks = [
         float(worst_stage(ctx, table_of(replace(layout, stage_layers=split)))[1][0])
         for split in every
     ]
-    for floor in (least_bytes, least_peak):
+    for floor in (any_split_floor_bytes, any_split_peak_bytes):
         assert floor(ctx, table)[0] <= min(peaks) * (1 + 1e-12)
     # below what is asked for, or nothing
     options = options_of(ctx, FITS, table)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from planner.cost import step
 from planner.cost.context import CostContext
-from planner.cost.prediction_intervals import KINDS, Ends, PredictionErrors, is_known
+from planner.cost.prediction_intervals import KINDS, MeasuredInterval, PredictionErrors, is_known
 from planner.errors import InputError
 from planner.evidence.fits.software import (
     by_profile,
@@ -170,7 +170,7 @@ def _clocks() -> dict[str, float]:
 
 def ends_by_kind(
     rows: Sequence[Prediction], error: Callable[[Prediction], float | None]
-) -> dict[str, Ends]:
+) -> dict[str, MeasuredInterval]:
     """Ends of every kind. Rows of new parts and software count in their own kind alone."""
     known = [row for row in rows if row.kind not in KINDS[:2]]
     of_all = known or list(rows)
@@ -190,7 +190,7 @@ def _ends(
     of_all: Sequence[Prediction],
     error: Callable[[Prediction], float | None],
     shrunk: bool,
-) -> Ends:
+) -> MeasuredInterval:
     low, high = _quantiles(rows, error)
     if shrunk and rows[0].kind not in KINDS[:2]:
         share = len(rows) / (len(rows) + SHRINK_ROWS)
@@ -205,7 +205,7 @@ def _ends(
     )
     text += "" if shrunk else "; those of all kinds, as this one has too few"
     # a bar holds its prediction
-    return Ends(
+    return MeasuredInterval(
         rows=len(rows),
         sources=sources,
         low=Figure(_digits(min(1.0, np.exp(low))), text, "fitted"),
@@ -258,9 +258,9 @@ def widening(num_sources: int) -> float:
     return float(STUDENT[max(1, num_sources - 1)] / NORMAL * np.sqrt(1 + 1 / num_sources))
 
 
-def _wide() -> Ends:
+def _wide() -> MeasuredInterval:
     text = "no row: a factor of two either way"
-    return Ends(
+    return MeasuredInterval(
         rows=0, sources=0, low=Figure(0.5, text, "assumed"), high=Figure(2.0, text, "assumed")
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.ways import offloads_activations
+from planner.cost.offload import offloads_activations
 from planner.frameworks.job import NOT_WRITTEN, Job, Refusal
 from planner.frameworks.megatron.flags import CP_SIZES
 from planner.frameworks.rule import MEGATRON, TORCH, Rule, SettingsRule, divides, runs

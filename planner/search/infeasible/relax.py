@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.cost.layers import model_stages
+from planner.cost.stages import candidate_stages
 from planner.layouts.layout import LayoutTable
 from planner.problem.cluster import Cluster
 from planner.problem.precision import RECIPES
@@ -34,7 +34,8 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     """
     if not len(table):
         return None
-    usage, peak = memory.worst_stage(ctx, table)
+    usage, peaks = memory.worst_stage(ctx, table)
+    peak, total = np.asarray(peaks), np.asarray(usage.total)
     held = memory.host_holds(ctx, table)
     i = int(np.argmin(np.where(held | ~np.any(held), peak, np.inf)))
     if accepted(ctx, search, table).any():
@@ -44,10 +45,10 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     if peak[i] <= limit:
         over = float(upper_ends(ctx, table, usage)[i]) - capacity
     layout = table.row(i)
-    worst = int(np.argmax(usage.total[:, i]))
-    stage, _ = model_stages(ctx.model, layout, ctx.reserved)
+    worst = int(np.argmax(total[:, i]))
+    stage = np.asarray(candidate_stages(ctx, layout).stage)
     terms = {
-        f.name: float(np.broadcast_to(getattr(usage, f.name), usage.total.shape)[worst, i])
+        f.name: float(np.broadcast_to(getattr(usage, f.name), total.shape)[worst, i])
         for f in fields(usage)
     }
     return {
@@ -112,7 +113,7 @@ def _planned(change: dict[str, Any], scenario: Scenario) -> dict[str, Any] | Non
     return {
         "change": change,
         "layouts_that_fit": len(fitting),
-        "peak_bytes": float(peak.min()),
+        "peak_bytes": float(np.min(peak)),
         "step_seconds": answer.result.least.step_seconds,
         "num_accelerators": scenario.num_accelerators,
         "layout": answer.problem.layout(answer.result.least.shape).to_document(),

@@ -6,10 +6,11 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, divides
-from planner.layouts.layout import CP_KINDS, LayoutLike, Numeric
+from planner.layouts.layout import CP_KINDS, LayoutLike
+from planner.layouts.numeric import Integer
 
 
-def _all_to_all_ranks(x: LayoutLike) -> Numeric:
+def _all_to_all_ranks(x: LayoutLike) -> Integer:
     """Context-parallel ranks that trade heads for tokens by all-to-all: all, some, or 1."""
     every_rank = np.asarray(x.cp_kind_index) == CP_KINDS.index("a2a")
     return np.where(every_rank, x.cp, x.cp_a2a)

@@ -6,34 +6,37 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import DUALPIPE, MEGATRON, Rule, divides, runs
-from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
+from planner.layouts.layout import RECOMPUTE, LayoutLike
+from planner.layouts.numeric import Mask
 
 
-def _alternates_chunks(x: LayoutLike) -> Numeric:
+def _alternates_chunks(x: LayoutLike) -> Mask:
     """Whether a rank can pass another micro-batch's chunk while tokens travel."""
-    return (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
+    alternates: Mask = (np.asarray(x.pp) == 1) | runs(x, "interleaved", "dualpipe", "dualpipev")
+    return alternates
 
 
-def _has_another_microbatch(x: LayoutLike) -> Numeric:
+def _has_another_microbatch(x: LayoutLike) -> Mask:
     return np.asarray(x.num_microbatches) > 1
 
 
-def _keeps_experts(x: LayoutLike) -> Numeric:
+def _keeps_experts(x: LayoutLike) -> Mask:
     """Whether no expert is recomputed as a whole."""
     return ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
 
 
-def _overlaps_experts(x: LayoutLike) -> Numeric:
+def _overlaps_experts(x: LayoutLike) -> Mask:
     return np.asarray(x.overlap_ep) != 0
 
 
-def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Numeric:
+def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Mask:
     """Whether tokens travel to experts and the rules let dispatch and combine run beside another
     micro-batch."""
     # layers of a pattern cannot (rule ep-overlap-needs-transformer-layers)
     possible = ctx.model.moe is not None and ctx.model.layer_pattern is None
-    travels = (np.asarray(x.ep) > 1) & possible
-    return travels & _alternates_chunks(x) & _has_another_microbatch(x) & _keeps_experts(x)
+    travels: Mask = (np.asarray(x.ep) > 1) & possible
+    able: Mask = travels & _alternates_chunks(x) & _has_another_microbatch(x) & _keeps_experts(x)
+    return able
 
 
 EXPERT_RULES = (

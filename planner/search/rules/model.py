@@ -6,26 +6,30 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import MEGATRON, Rule, divides
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Boolean, Integer
 
 MEGATRON_SSM = "Megatron-LM core 0.16 megatron/core/ssm/"
 
 
-def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _cuts_state_heads(ctx: CostContext, x: LayoutLike) -> Boolean:
     """Whether tp divides state-space heads and their groups."""
     mamba = ctx.model.mamba
     return mamba is None or divides(x.tp, mamba.num_heads) & divides(x.tp, mamba.num_groups)
 
 
-def _splits_state_heads(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _splits_state_heads(ctx: CostContext, x: LayoutLike) -> Boolean:
     """Whether an all-to-all over cp can give each rank its state-space heads, and groups or a group
     to several."""
     mamba = ctx.model.mamba
     if mamba is None:
         return True
-    groups = np.maximum(mamba.num_groups // x.tp, 1)
+    groups: Integer = np.maximum(mamba.num_groups // x.tp, 1)
     groups_split = divides(x.cp, groups) | divides(groups, x.cp)
-    return (np.asarray(x.cp) == 1) | (divides(x.tp * x.cp, mamba.num_heads) & groups_split)
+    splits: Boolean = (np.asarray(x.cp) == 1) | (
+        divides(x.tp * x.cp, mamba.num_heads) & groups_split
+    )
+    return splits
 
 
 PATTERN_RULES = (

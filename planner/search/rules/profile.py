@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, runs
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, OFFLOADS, LayoutLike, Numeric
+from planner.layouts.layout import CP_KINDS, DISPATCHERS, OFFLOADS, LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Mask
 from planner.problem.software import Software
 
 
@@ -23,14 +24,14 @@ class _ProfileRule:
     id: str
     sentence: str
     keys: tuple[str, ...]
-    holds: Callable[[Software, LayoutLike], Numeric]
+    holds: Callable[[Software, LayoutLike], Boolean]
     applies: Callable[[Software], bool] = lambda software: True
     listed: Callable[[Software], Sequence[object]] = lambda software: ()
 
     def of(self, software: Software) -> Rule:
         """The rule of a profile."""
 
-        def holds(ctx: CostContext, layout: LayoutLike) -> Numeric:
+        def holds(ctx: CostContext, layout: LayoutLike) -> Boolean:
             return self.holds(software, layout)
 
         values = ", ".join(map(str, self.listed(software)))
@@ -42,7 +43,7 @@ def _offloads(software: Software) -> tuple[str, ...]:
     return ("none", *software.offloads)
 
 
-def _is_one_of(index: Numeric, names: Sequence[str], known: Sequence[str]) -> Numeric:
+def _is_one_of(index: Integer, names: Sequence[str], known: Sequence[str]) -> Mask:
     """Whether the index of a name among all of its kind is that of one of some names."""
     return np.isin(index, [known.index(name) for name in names])
 

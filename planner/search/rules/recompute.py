@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.cost.recompute import counts_any
-from planner.cost.ways import offloads_activations
+from planner.cost.offload import offloads_activations
+from planner.cost.recompute import counts_layers
 from planner.frameworks.rule import Rule, runs
-from planner.layouts.layout import RECOMPUTE, LayoutLike, Numeric
+from planner.layouts.layout import RECOMPUTE, LayoutLike
+from planner.layouts.numeric import Boolean, Mask
 from planner.layouts.stage_split import chunk_range
 
 FULL = RECOMPUTE.index("full")
@@ -16,7 +17,7 @@ FULL = RECOMPUTE.index("full")
 BLOCK = "Megatron-LM core 0.19 megatron/core/recompute.py (recompute_method block)"
 
 
-def counted(x: LayoutLike) -> Numeric:
+def counted(x: LayoutLike) -> Mask:
     """Whether recomputed layers are counted."""
     return np.asarray(x.recompute_layers) > 0
 
@@ -24,20 +25,20 @@ def counted(x: LayoutLike) -> Numeric:
 def layers_alike(ctx: CostContext) -> bool:
     """Whether all layers that a step passes are of one kind, so that any n of them cost as much."""
     model = ctx.model
-    return model.layer_pattern is None and len(ctx.kinds) == 1 and not model.mtp_layers
+    return model.layer_pattern is None and len(ctx.layer_kinds) == 1 and not model.mtp_layers
 
 
-def counts_within_chunks(ctx: CostContext, x: LayoutLike) -> Numeric:
+def counts_within_chunks(ctx: CostContext, x: LayoutLike) -> Boolean:
     """Whether every chunk of a layout has the layers that it recomputes, and one of them more."""
-    if not counts_any(x):  # chunks of a table of layouts take long to count
+    if not counts_layers(x):  # chunks of a table of layouts take long to count
         return True
     fewest, most = chunk_range(ctx.model.num_layers, x, ctx.reserved)
     layers = np.asarray(x.recompute_layers)
     return ~counted(x) | ((layers <= fewest) & (layers < most))
 
 
-def _counts_of_like_layers(ctx: CostContext, x: LayoutLike) -> Numeric:
-    if not counts_any(x):
+def _counts_of_like_layers(ctx: CostContext, x: LayoutLike) -> Boolean:
+    if not counts_layers(x):
         return True
     plain = runs(x, "1f1b", "interleaved") & ~offloads_activations(x)
     return ~counted(x) | (plain & layers_alike(ctx))

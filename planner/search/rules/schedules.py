@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from planner.frameworks.rule import DUALPIPE, TORCH, Rule, divides, runs
-from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES, Numeric
+from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES
+from planner.layouts.numeric import Boolean, Integer
 from planner.problem.software import Software
 
 
-def chunks_allowed(schedule_index: Numeric, chunks: Numeric) -> Numeric:
+def chunks_allowed(schedule_index: Integer, chunks: Integer) -> Boolean:
     """Whether a rank of a schedule may have so many chunks: one, two of a V, several."""
     least, most = np.array([_chunks(name) for name in SCHEDULES]).T
-    return (least[schedule_index] <= chunks) & (chunks <= most[schedule_index])
+    allowed: Boolean = (least[schedule_index] <= chunks) & (chunks <= most[schedule_index])
+    return allowed
 
 
 def _chunks(schedule: str) -> tuple[int, int]:

@@ -8,23 +8,24 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import shared_ffn
-from planner.cost.ways import offloads_optimizer
+from planner.cost.offload import offloads_optimizer
 from planner.frameworks.rule import MEGATRON, Rule, divides
-from planner.layouts.layout import LayoutLike, Numeric
+from planner.layouts.layout import LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Numeric
 from planner.search.rules.context import CONTEXT_RULES
 from planner.search.rules.recompute import RECOMPUTE_RULES
 
 
-def max_chunks(ctx: CostContext, vp: Numeric) -> Numeric:
+def max_chunks(ctx: CostContext, vp: Numeric) -> Integer:
     """The most chunks that a pipeline may have: one a layer, and where the software allows empty
     ones at both ends, two more."""
     return ctx.model.num_layers + 2 * (ctx.software.empty_end_chunks & (np.asarray(vp) > 2))
 
 
-def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Numeric:
+def _cuts_feed_forward(ctx: CostContext, x: LayoutLike) -> Boolean:
     """Whether tp divides the feed-forward sizes of all kinds of layers."""
     # layers of a pattern have sizes of their own, so that the model's counts for nothing
-    widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.kinds]
+    widths = [shared_ffn(ctx.model, kind.blocks) for kind in ctx.layer_kinds]
     return divides(x.tp, gcd(ctx.model.ffn_hidden_size * (not ctx.model.layer_pattern), *widths))
 
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from planner.cost.context import CostContext
-from planner.cost.layers import model_layers_by_stage
+from planner.cost.stages import layers_by_rank
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.keys import KEYS, V_SHAPED, layout_key
 from planner.layouts.layout import Layout
@@ -85,7 +85,7 @@ def judged_layout(
     no_experts = [] if ctx.model.moe is not None else _no_experts(layout, values)
     found = [*no_experts, *broken_rules(ctx, layout), *_disagreements(layout, values)]
     default = replace(layout, stage_layers=None)
-    usual = [model_layers_by_stage(ctx.model, default, ctx.reserved)]
+    usual = [layers_by_rank(ctx.model.num_layers, default, ctx.reserved)]
     if by_chunks(layout):
         usual.append(chunk_layers(ctx.model.num_layers, default, ctx.reserved) or [])
     return default if list(layout.stage_layers or ()) in usual else layout, found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.cost.ways import offloads_activations
+from planner.cost.offload import offloads_activations
 from planner.frameworks.rule import runs
 from planner.layouts.layout import RECOMPUTE, LayoutTable
 from planner.layouts.stage_split import chunk_range

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost import memory
-from planner.cost import prediction_intervals as bars
-from planner.cost.balanced import least_bytes
+from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
+from planner.cost.stage_split_bounds import any_split_floor_bytes
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 
@@ -40,7 +40,7 @@ def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> NDAr
 
 def may_fit(ctx: CostContext, search: Search, leanest: LayoutTable) -> NDArray[np.bool_]:
     """Which rows memory may hold, however much is run again and however layers are split."""
-    floor = least_bytes if searches_splits(ctx, search) else memory.floor_bytes
+    floor = any_split_floor_bytes if searches_splits(ctx, search) else memory.floor_bytes
     least = in_blocks(leanest, lambda part: floor(ctx, part))
     return np.asarray(least <= memory.limit_bytes(ctx, search.memory))
 
@@ -67,4 +67,5 @@ def upper_ends(
     ctx: CostContext, table: LayoutTable, usage: memory.StageMemory
 ) -> NDArray[np.float64]:
     """Peaks at the upper end of the error bar, shape (rows)."""
-    return np.asarray(bars.peak_ends(bars.shipped(), ctx, table, usage)[1], dtype=np.float64)
+    interval = intervals.peak_interval(intervals.shipped(), ctx, table, usage)
+    return np.asarray(interval.high, dtype=np.float64)

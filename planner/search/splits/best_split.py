@@ -20,20 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.cost import memory
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
-from planner.cost.folds import Held
-from planner.cost.layers import kinds_among
-from planner.cost.memory import parameters_of
-from planner.cost.step import ShapeCosts, costs_of, shape_costs, step_time
-from planner.cost.traffic import Parameters
-from planner.cost.ways import offloads_any
-from planner.layouts.layout import SCHEDULES, LayoutLike, LayoutTable, Numeric
+from planner.cost.model_states import Parameters, stage_parameters
+from planner.cost.offload import offloads_any
+from planner.cost.stages import RankStage, RankStages, count_by_kind
+from planner.cost.step import LayoutCosts, costs_of_stages, layout_costs, step_time
+from planner.layouts.layout import SCHEDULES, LayoutLike, LayoutTable
+from planner.layouts.numeric import Numeric
 from planner.layouts.stage_split import by_stage
 from planner.problem.scenario import Search
 from planner.search.space.room import upper_ends
@@ -41,7 +42,7 @@ from planner.search.splits.counts import least_maximum, least_sum
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-Costing = Callable[[ShapeCosts], Mapping[str, GroupCost]]
+Costing = Callable[[LayoutCosts], Mapping[Channel, GroupCost]]
 """Cost vectors of the groups' traffic: of a placement, or the least of all."""
 
 UNFOLDED = tuple(
@@ -59,7 +60,7 @@ CLOSE = 1e-9
 """Steps so close, relatively, are taken for equal."""
 
 
-def is_searched(ctx: CostContext, layout: LayoutLike) -> Numeric:
+def is_searched(ctx: CostContext, layout: LayoutLike) -> BoolArray:
     """Whether a layout's splits are searched.
 
     It has several stages, a schedule that folds nothing, and software that can be told; with
@@ -85,7 +86,7 @@ class Stages:
     fewest: layers of each chunk at least; closed: how many chunks, the first, have no more.
     """
 
-    by_kind: tuple[FloatArray, ...]
+    by_kind: tuple[Numeric, ...]
     allowed: BoolArray
     fewest: tuple[int, ...]
     closed: int
@@ -116,7 +117,7 @@ class Options:
     """
 
     stages: Stages
-    shape: ShapeCosts
+    shape: LayoutCosts
     fits: BoolArray
     dense: FloatArray
     experts: FloatArray
@@ -194,7 +195,7 @@ def stages_of(ctx: CostContext, table: LayoutTable) -> Iterator[Stages]:
         held, start = np.where(inside, count, 0), np.where(inside, before, 0)
         if model.layer_pattern is None:
             start = np.clip(leading - start, 0, held)
-        by_kind = kinds_among(model, held, start, last)
+        by_kind = count_by_kind(model, held, start, last)
         yield Stages(by_kind, inside & (count > 0) & (stage >= 0), (1,) * pp, 0)
         return
     for dense in _leads(leading, pp * vp):
@@ -203,7 +204,7 @@ def stages_of(ctx: CostContext, table: LayoutTable) -> Iterator[Stages]:
         fewest, closed = np.maximum(chunks, least_each), max(len(dense) - 1, 0)
         own, least = (by_stage(n, table)[:, None, None] for n in (chunks, fewest))
         whole = by_stage(np.arange(pp * vp) >= closed, table)[:, None, None] == 0
-        by_kind = kinds_among(model, np.maximum(count, least), own, last)
+        by_kind = count_by_kind(model, np.maximum(count, least), own, last)
         yield Stages(by_kind, (count == least) | (~whole & (count > least)), tuple(fewest), closed)
 
 
@@ -244,19 +245,19 @@ def _options(ctx: CostContext, search: Search, table: LayoutTable, stages: Stage
     shape = stages.allowed.shape
     stage = np.arange(shape[0])[:, None, None]
 
-    def flat(numbers: Numeric) -> Numeric:
+    def flat(numbers: ArrayLike) -> NDArray[Any]:
         return np.broadcast_to(numbers, shape).reshape(1, -1)
 
     first, last = flat(stage == 0), flat(stage == shape[0] - 1)
     by_kind = tuple(flat(np.asarray(n, dtype=np.float64)) for n in stages.by_kind)
-    held = Held(table, flat(stage), first, last, sum(by_kind), 1.0)
-    holds = ((held, by_kind),)
-    sizes = parameters_of(ctx, table, holds)
-    dense, experts = sizes.dense[0], np.broadcast_to(sizes.experts, sizes.dense.shape)[0]
-    fits = np.broadcast_to(_fits(ctx, search, table, holds), dense.shape).reshape(shape)
+    stages_held = (RankStage(table, flat(stage), first, last, by_kind),)
+    sizes = stage_parameters(ctx, table, stages_held)
+    dense = np.asarray(sizes.dense)
+    dense, experts = dense[0], np.broadcast_to(sizes.experts, dense.shape)[0]
+    fits = np.broadcast_to(_fits(ctx, search, table, stages_held), dense.shape).reshape(shape)
     return Options(
         stages=stages,
-        shape=costs_of(ctx, table, holds, Parameters(dense, experts)),
+        shape=costs_of_stages(ctx, table, stages_held, Parameters(dense, experts)),
         fits=stages.allowed & fits,
         dense=dense.reshape(shape),
         experts=experts.reshape(shape),
@@ -280,14 +281,14 @@ def _costs(ctx: CostContext, table: LayoutTable, options: Options, costing: Cost
     )
 
 
-def _fits(ctx: CostContext, search: Search, table: LayoutTable, holds: memory.Holds) -> Numeric:
+def _fits(ctx: CostContext, search: Search, table: LayoutTable, held: RankStages) -> BoolArray:
     """Which ranks memory allows: as `search.space.room.accepted` of the fullest of a layout."""
-    usage = memory.memory_of(ctx, table, holds)
-    fits = usage.total[0] <= memory.limit_bytes(ctx, search.memory)
+    usage = memory.memory_of(ctx, table, held)
+    fits: BoolArray = np.asarray(usage.total)[0] <= memory.limit_bytes(ctx, search.memory)
     host = ctx.accelerator.host
     if offloads_any(table):
         room = memory.PINNED_SHARE * host.memory_bytes if host is not None else -1.0
-        fits = fits & (memory.host_bytes_of(ctx, table, holds)[0] <= room)
+        fits = fits & (np.asarray(memory.host_bytes_of(ctx, table, held))[0] <= room)
     if search.robust:
         fits = fits & (upper_ends(ctx, table, usage) <= memory.limit_bytes(ctx, "fragile"))
     return fits
@@ -295,11 +296,11 @@ def _fits(ctx: CostContext, search: Search, table: LayoutTable, holds: memory.Ho
 
 def _steps(ctx: CostContext, table: LayoutTable, costing: Costing) -> tuple[float, float]:
     """The step, and what it were if ranks did not wait slot by slot for unequal chunks."""
-    shape = shape_costs(ctx, table)
+    shape = layout_costs(ctx, table)
     costs = costing(shape)
     alone = replace(shape, last_turn=None)
-    steps = (step_time(ctx, table, one, costs).total[0] for one in (shape, alone))
-    return float(next(steps)), float(next(steps))
+    step, unequal = (np.asarray(step_time(ctx, table, one, costs).total) for one in (shape, alone))
+    return float(step[0]), float(unequal[0])
 
 
 # ---------------------------------------------------------------- the best of them

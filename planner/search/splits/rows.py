@@ -17,13 +17,18 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.balanced import balanced_costs, least_bytes, least_peak
+from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
-from planner.cost.step import ShapeCosts, evaluate
+from planner.cost.offload import offloads_any
+from planner.cost.stage_split_bounds import (
+    any_split_floor_bytes,
+    any_split_peak_bytes,
+    mean_stage_costs,
+)
+from planner.cost.step import LayoutCosts, evaluate
 from planner.cost.traffic import Splits, channel_costs
-from planner.cost.ways import offloads_any
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.placement import MAX_BLOCK_ROWS, SideConstraints
@@ -83,7 +88,7 @@ class SplitProblem(LayoutProblem):
         return 2 * super().degrees_sum(shapes) + (shapes >= self.default)
 
     def _bound(
-        self, degrees: IntArray, table: LayoutTable, shape: ShapeCosts, tp_inside: int | None
+        self, degrees: IntArray, table: LayoutTable, shape: LayoutCosts, tp_inside: int | None
     ) -> FloatArray:
         """Of a split that is named no more than in any: where the host sets the pace and a stage
         has most layers, all that traffic adds to its work is hidden, and it waits less for others.
@@ -92,7 +97,7 @@ class SplitProblem(LayoutProblem):
         if table.stage_layers is None:
             return found
         table = replace(table, stage_layers=None)
-        least = super()._bound(degrees, table, balanced_costs(self.ctx, table), tp_inside)
+        least = super()._bound(degrees, table, mean_stage_costs(self.ctx, table), tp_inside)
         return np.minimum(found, least)
 
     def _split(self, i: int) -> StageLayers:
@@ -169,7 +174,7 @@ class BestSplits:
 
     def _may_fit(self, table: LayoutTable) -> NDArray[np.bool_]:
         """Whether a split may exist that memory holds."""
-        least = least_bytes if offloads_any(table) else least_peak
+        least = any_split_floor_bytes if offloads_any(table) else any_split_peak_bytes
         limit = limit_bytes(self.ctx, self.asked.memory)
         return in_blocks(table, lambda part: least(self.ctx, part)) <= limit
 
@@ -264,12 +269,14 @@ def _best_of(
     return found, left
 
 
-def _priced(ctx: CostContext, placed: Splits) -> Callable[[ShapeCosts], dict[str, GroupCost]]:
+def _priced(ctx: CostContext, placed: Splits) -> Callable[[LayoutCosts], dict[Channel, GroupCost]]:
     return lambda shape: dict(channel_costs(ctx, shape.traffic, placed))
 
 
 def _row(placed: Splits, row: int) -> Splits:
-    return {group: [members[row] for members in tiers] for group, tiers in placed.items()}
+    return {
+        group: [np.asarray(members)[row] for members in tiers] for group, tiers in placed.items()
+    }
 
 
 def _placed_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:

@@ -1,6 +1,9 @@
-"""Prices of collectives (`cost.prices.price`): rendezvous, and switches that reduce, by hand."""
+"""What collectives cost a group: rendezvous, and switches that reduce, by hand."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +11,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost import collectives
-from planner.cost.prices import price
+from planner.cost.collective_costs import FORMULAS, UnitCost, unit_cost
+from planner.cost.collectives import Collective, CollectiveKind, Half, Subgroup
+from planner.cost.context import TierArrays
 from tests.scenarios import context, fabric, topology
+
+KINDS = (
+    CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST, CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_TO_ALL, CollectiveKind.POINT_TO_POINT,
+)  # fmt: skip
+
+
+def unit(kind: CollectiveKind, split: Sequence[Any], tiers: TierArrays) -> UnitCost:
+    return unit_cost(Collective(kind), split, tiers)
+
+
+# ---------------------------------------------------------------- kinds and subgroups
+
+
+def test_every_kind_has_a_formula() -> None:
+    assert set(FORMULAS) == set(CollectiveKind)
+
+
+def test_halves_of_a_group_cost_what_groups_of_their_splits_do() -> None:
+    """Of 8 in each of 4 nodes, groups of 16 take two nodes each; across them lie two."""
+    tiers = context(topology=topology([fabric(hop_seconds=1.0), fabric(hop_seconds=3.0)])).tiers
+    for half, split in ((Half.INNER, [8.0, 2.0]), (Half.OUTER, [1.0, 2.0])):
+        assert collectives.subgroup_split([8.0, 4.0], Subgroup(half, 16)) == split
+        for kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.RING_SENDS):
+            part = unit_cost(Collective(kind, subgroup=Subgroup(half, 16)), [8.0, 4.0], tiers)
+            assert part == unit(kind, split, tiers)
+
+
+def test_a_dispatch_depends_on_the_experts_of_a_token() -> None:
+    tiers = context().tiers
+    few, many = (
+        unit_cost(Collective(CollectiveKind.DISPATCH, num_experts_per_token=k), [8.0, 4.0], tiers)
+        for k in (1, 8)
+    )
+    for some, more in zip(few.busy_seconds, many.busy_seconds, strict=True):
+        assert some < more < 8 * some
+
 
 # ---------------------------------------------------------------- rendezvous
 
@@ -19,24 +61,28 @@ def test_long_messages_wait_for_the_other_end() -> None:
     16 bytes; half of it at 12, nothing at 8."""
     late = fabric(rendezvous_seconds=5.0, eager_bytes=16.0)
     tiers = context(topology=topology([fabric(), late])).tiers
-    unit = price("all_reduce", [8.0, 4.0], tiers)
-    extra = [float(unit.cost(1.0, size).latency_seconds) for size in (1.0, 8.0, 12.0, 16.0, 1e9)]
+    one = unit(CollectiveKind.ALL_REDUCE, [8.0, 4.0], tiers)
+    extra = [float(one.cost(1.0, size).latency_seconds) for size in (1.0, 8.0, 12.0, 16.0, 1e9)]
     assert extra == pytest.approx([0.0, 0.0, 10.5, 21.0, 21.0])
     # two calls of 16 bytes each, of 12 bytes each
-    assert unit.cost(2.0, 32.0).latency_seconds == pytest.approx(42.0)
-    assert unit.cost(2.0, 24.0).latency_seconds == pytest.approx(21.0)
+    assert one.cost(2.0, 32.0).latency_seconds == pytest.approx(42.0)
+    assert one.cost(2.0, 24.0).latency_seconds == pytest.approx(21.0)
 
 
-def test_a_gather_sends_a_rank_s_part_at_a_time() -> None:
+def test_an_all_gather_sends_a_rank_s_share_at_a_time() -> None:
     """Of 64 bytes over 4 nodes of one, 16 a hop: three hops of 0.75 · 5 s."""
     late = fabric(rendezvous_seconds=5.0, eager_bytes=16.0)
     tiers = context(topology=topology([fabric(), late])).tiers
-    for kind in ("gather", "all_to_all"):
-        unit = price(kind, [1.0, 4.0], tiers)
-        assert unit.cost(1.0, 32.0).latency_seconds == 0.0
-        seconds = unit.cost(1.0, 64.0).latency_seconds
-        assert seconds == pytest.approx(3 * 0.75 * 5.0 if kind == "gather" else 5.0)
-    assert price("pair", [1.0, 4.0], tiers).cost(1.0, 16.0).latency_seconds == pytest.approx(5.0)
+    for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL):
+        one = unit(kind, [1.0, 4.0], tiers)
+        assert one.cost(1.0, 32.0).latency_seconds == 0.0
+        seconds = one.cost(1.0, 64.0).latency_seconds
+        assert seconds == pytest.approx(
+            3 * 0.75 * 5.0 if kind is CollectiveKind.ALL_GATHER else 5.0
+        )
+    assert unit(CollectiveKind.POINT_TO_POINT, [1.0, 4.0], tiers).cost(
+        1.0, 16.0
+    ).latency_seconds == pytest.approx(5.0)
 
 
 @given(st.floats(0, 1e3), st.floats(0, 1e3), st.integers(1, 20))
@@ -46,10 +92,10 @@ def test_more_bytes_never_cost_less(num_bytes: float, more: float, calls: int) -
         sharp_efficiency=0.8, sharp_seconds=3.0,
     )  # fmt: skip
     tiers = context(topology=topology([fabric(), late])).tiers
-    for kind in ("gather", "broadcast", "all_reduce", "all_to_all", "pair"):
-        unit = price(kind, [8.0, 4.0], tiers)
+    for kind in KINDS:
+        one = unit(kind, [8.0, 4.0], tiers)
         before, after = (
-            collectives.duration(unit.cost(calls, size), (0.3, 0.5))
+            collectives.duration(one.cost(calls, size), (0.3, 0.5))
             for size in (num_bytes, num_bytes + more)
         )
         assert after >= before * (1 - 1e-12)
@@ -64,7 +110,11 @@ def test_reducing_switches_start_by_one_pass() -> None:
     inner = fabric(base_seconds=3.0, hop_seconds=1.0)
     network = {"hop_seconds": 10.0}
     tree, switched = (
-        price("all_reduce", [8.0, 512.0], context(topology=topology([inner, outer])).tiers)
+        unit(
+            CollectiveKind.ALL_REDUCE,
+            [8.0, 512.0],
+            context(topology=topology([inner, outer])).tiers,
+        )
         for outer in (
             fabric(**network),
             fabric(**network, sharp_efficiency=0.8, sharp_seconds=30.0),
@@ -93,18 +143,18 @@ def test_reducing_switches_never_cost_more_and_serve_all_reduce_alone(
         hop_seconds=2.0, base_seconds=1.0, ramp=0.5, sharp_efficiency=share, sharp_seconds=seconds
     )
     tiers = [context(topology=topology([fabric(), f])).tiers for f in (plain, sharp)]
-    for kind in ("gather", "broadcast", "all_to_all", "pair"):
-        assert price(kind, [inner, outer], tiers[0]) == price(kind, [inner, outer], tiers[1])
+    for kind in set(KINDS) - {CollectiveKind.ALL_REDUCE}:
+        assert unit(kind, [inner, outer], tiers[0]) == unit(kind, [inner, outer], tiers[1])
     without, with_them = (
         collectives.duration(
-            price("all_reduce", [inner, outer], t).cost(1.0, num_bytes), (0.0, 0.5)
+            unit(CollectiveKind.ALL_REDUCE, [inner, outer], t).cost(1.0, num_bytes), (0.0, 0.5)
         )
         for t in tiers
     )
     assert with_them <= without * (1 + 1e-12)
 
 
-def test_new_prices_of_arrays_equal_those_of_numbers() -> None:
+def test_costs_of_arrays_equal_those_of_numbers() -> None:
     late = fabric(
         hop_seconds=2.0, base_seconds=1.0, rendezvous_seconds=5.0, eager_bytes=16.0,
         sharp_efficiency=0.8, sharp_seconds=3.0,
@@ -112,13 +162,13 @@ def test_new_prices_of_arrays_equal_those_of_numbers() -> None:
     tiers = context(topology=topology([fabric(hop_seconds=1.0), late])).tiers
     rows = [(1.0, 1.0), (1.0, 6.0), (8.0, 1.0), (8.0, 2.0), (6.0, 5.0)]
     sizes, calls = np.array([3.0, 12.0, 1e3, 40.0, 90.0]), np.array([1.0, 0.0, 7.0, 2.0, 5.0])
-    for kind in ("gather", "broadcast", "all_reduce", "all_to_all", "pair"):
-        table = price(kind, list(np.array(rows).T), tiers).cost(calls, sizes)
+    for kind in KINDS:
+        table = unit(kind, list(np.array(rows).T), tiers).cost(calls, sizes)
         for i, row in enumerate(rows):
-            one = price(kind, row, tiers).cost(float(calls[i]), float(sizes[i]))
+            alone = unit(kind, row, tiers).cost(float(calls[i]), float(sizes[i]))
             latency = np.broadcast_to(table.latency_seconds, len(rows))[i]
             switch = np.broadcast_to(table.switch_seconds, len(rows))[i]
-            assert latency == pytest.approx(one.latency_seconds, rel=1e-12)
-            assert switch == pytest.approx(one.switch_seconds, rel=1e-12)
-            for column, seconds in zip(table.busy_seconds, one.busy_seconds, strict=True):
+            assert latency == pytest.approx(alone.latency_seconds, rel=1e-12)
+            assert switch == pytest.approx(alone.switch_seconds, rel=1e-12)
+            for column, seconds in zip(table.busy_seconds, alone.busy_seconds, strict=True):
                 assert column[i] == pytest.approx(seconds, rel=1e-12)
