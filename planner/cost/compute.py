@@ -6,7 +6,7 @@ the unique keys and gather (`on_unique`). All functions take ints or int arrays 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from planner.cost.elementwise import memory_bound_seconds, quantise_seconds, str
 from planner.cost.kernels import flash_seconds, gemm_seconds
 from planner.cost.layers import layer_matmuls
 from planner.cost.statespace import KERNELS, scan_bytes, scan_flops, scan_widths
+from planner.layouts.arrays import distinct_rows
 from planner.layouts.layout import Numeric
 from planner.problem.pattern import Blocks, Mamba
 
@@ -72,32 +73,6 @@ def on_unique(formula: Callable[..., Any], *columns: Numeric) -> Any:
     result = formula(*(column[first] for column in columns))
     found = {f.name: getattr(result, f.name) for f in fields(result)}
     return type(result)(**{k: v[position] if np.ndim(v) else v for k, v in found.items()})
-
-
-def distinct_rows(columns: Sequence[Numeric]) -> tuple[Any, Any]:
-    """Of the distinct rows of integer columns one representative each, and every row's position
-    among them; representatives are in the order of their values."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, place = distinct_values(column)
-        code = code * len(values) + place
-    keys, position = distinct_values(code)
-    # any row of a key has the key's values
-    first = np.empty(len(keys), dtype=np.int64)
-    first[position] = np.arange(len(code))
-    return first, position
-
-
-def distinct_values(column: Numeric) -> tuple[Any, Any]:
-    """Distinct values and each row's position among them; by counting where the range is small."""
-    low, high = int(column.min()), int(column.max())
-    if high - low > 1 << 22:
-        values, position = np.unique(column, return_inverse=True)
-        return values, position
-    present = np.zeros(high - low + 1, dtype=bool)
-    present[column - low] = True
-    position = np.cumsum(present) - 1
-    return np.flatnonzero(present) + low, position[column - low]
 
 
 def layer_times(

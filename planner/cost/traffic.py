@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.collectives import GroupCost, Numeric
-from planner.cost.compute import distinct_values
 from planner.cost.context import CostContext, TierArrays
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.layers import num_attention_layers, num_layers, share_of
@@ -20,6 +19,7 @@ from planner.cost.pipeline import DIRECTIONS
 from planner.cost.prices import Price, price
 from planner.cost.recompute import recomputed_shares
 from planner.cost.statespace import EXCHANGES, exchanged_elements
+from planner.layouts.arrays import distinct_values
 from planner.layouts.layout import CP_KINDS, DISPATCHERS, LayoutLike
 from planner.problem.model import MoE
 from planner.problem.pattern import Mamba

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.collectives import Numeric
-from planner.cost.compute import distinct_values
 from planner.cost.context import TierArrays
 from planner.cost.prices import Price, price
+from planner.layouts.arrays import distinct_values
 from planner.search.placement import splits
 
 IntArray = NDArray[np.int64]

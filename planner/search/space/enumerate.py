@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.compute import distinct_rows
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, most_chunks
+from planner.layouts.arrays import distinct_rows
 from planner.layouts.grids import grids_nest
 from planner.layouts.layout import (
     CP_KINDS,
