@@ -20,11 +20,12 @@ import numpy as np
 from planner.api import load_scenario, plan
 from planner.cost.context import CostContext
 from planner.problem.scenario import Scenario
-from planner.search.placement import SideConstraints, count_placements, fills
-from planner.search.problem import LayoutProblem
-from planner.search.rows import blocks
+from planner.search.interface import SideConstraints
+from planner.search.layout_problem import LayoutProblem
+from planner.search.placement import count_placements, fills
+from planner.search.placement_rows import allowed_blocks
 from planner.search.space.enumerate import layouts
-from planner.search.space.room import accepted
+from planner.search.space.limits import fits_in_memory
 
 SAMPLED_SECONDS = 5.0
 BLOCK_ROWS = 16384
@@ -64,16 +65,16 @@ def exhaustive(scenario: Scenario, most_seconds: float) -> Exhaustive:
     start = time.process_time()
     ctx = CostContext.of(scenario)
     table, _ = layouts(ctx, scenario.search)
-    problem = LayoutProblem(ctx, table.take(accepted(ctx, scenario.search, table)))
+    problem = LayoutProblem(ctx, table.take(fits_in_memory(ctx, scenario.search, table)))
     written = time.process_time() - start
     rows = placements(problem)
-    rate = cost(problem, np.random.default_rng(0).permutation(problem.num_shapes), SAMPLED_SECONDS)
+    rate = cost(problem, np.random.default_rng(0).permutation(problem.num_layouts), SAMPLED_SECONDS)
     if written + rows / rate[0] > most_seconds:
-        return Exhaustive(problem.num_shapes, rows, written + rows / rate[0], True, rate[1])
+        return Exhaustive(problem.num_layouts, rows, written + rows / rate[0], True, rate[1])
     start = time.process_time()
-    _, least = cost(problem, np.arange(problem.num_shapes), np.inf)
+    _, least = cost(problem, np.arange(problem.num_layouts), np.inf)
     spent = written + time.process_time() - start
-    return Exhaustive(problem.num_shapes, rows, spent, False, least)
+    return Exhaustive(problem.num_layouts, rows, spent, False, least)
 
 
 def placements(problem: LayoutProblem) -> int:
@@ -92,13 +93,13 @@ def cost(problem: LayoutProblem, shapes: np.ndarray, within: float) -> tuple[flo
     waiting: list[tuple[int, np.ndarray]] = []
     count = 0
     for number, shape in enumerate(shapes.tolist(), 1):
-        for block in blocks(problem, shape, free):
+        for block in allowed_blocks(problem, shape, free):
             waiting.append((shape, block))
             count += len(block)
         if count >= BLOCK_ROWS or number == len(shapes):
             of = np.repeat([s for s, _ in waiting], [len(block) for _, block in waiting])
             if count:
-                seconds = problem.score_rows(of, np.concatenate([block for _, block in waiting]))
+                seconds = problem.step_seconds(of, np.concatenate([block for _, block in waiting]))
                 rows, least = rows + count, min(least, float(seconds.min()))
             waiting, count = [], 0
             if time.process_time() - start > within:

@@ -28,11 +28,9 @@ from planner.planning.plan import Choice, Option, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
-from planner.search.families import family_bounds
-from planner.search.leanest import floors
+from planner.search.family_bounds import lowest_peak_bound, lowest_step_bound
+from planner.search.interface import Progress, Watch, unwatched
 from planner.search.placement import fills
-from planner.search.protocol import Progress, Watch, unwatched
-from planner.search.space.enumerate import families
 
 Status = Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
 
@@ -281,15 +279,10 @@ def _raise_bound(option: _Option, objective: str) -> None:
         plain = objective != "least_memory" and not scenario.search.robust
         option.bound = factor * least_matmul_seconds(ctx) * (1.0 - 1e-9) if plain else 0.0
     else:
-        table, _ = families(ctx, scenario.search)
-        if not len(table):
-            option.status, option.bound = "infeasible", inf
-        elif objective == "least_memory":
-            option.bound = float(floors(ctx, table).min())
-        else:
-            lowest = float(family_bounds(ctx, scenario.search, table).min())
-            option.bound = max(option.bound, factor * lowest)
-            option.status = "infeasible" if lowest == inf else option.status
+        bound_of = lowest_peak_bound if objective == "least_memory" else lowest_step_bound
+        lowest = bound_of(ctx, scenario.search)
+        option.bound = max(option.bound, factor * lowest)
+        option.status = "infeasible" if lowest == inf else option.status
     option.level += 1
 
 

@@ -16,7 +16,7 @@ from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
 from planner.search.families import BOUND_RULE, family_bounds, kind_bounds
-from planner.search.problem import LayoutProblem
+from planner.search.layout_problem import LayoutProblem
 from planner.search.space.enumerate import KIND_KEYS, MEMBER_KEYS, families, kinds, layouts, members
 from tests.expert_scenarios import experts
 from tests.scenarios import (

@@ -11,8 +11,8 @@ from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
 from planner.search.certify import certify
+from planner.search.interface import Progress
 from planner.search.optimize import search
-from planner.search.protocol import Progress
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_model,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.layout import Layout, LayoutTable
-from planner.search.optimize import best_placement
-from planner.search.problem import LayoutProblem
-from planner.search.swaps import swap_costs, swapped
+from planner.search.layout_problem import LayoutProblem
+from planner.search.one_layout import best_placement, swap_costs, swapped
 from tests.oracles import (
     Placement,
     all_placements,

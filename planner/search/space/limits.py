@@ -1,0 +1,94 @@
+"""What limits a table of layouts: the memory of an accelerator and its host, and its own length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from planner.cost import memory, prediction_intervals
+from planner.cost.balanced import least_bytes
+from planner.cost.context import CostContext
+from planner.layouts.arrays import BoolArray, FloatArray
+from planner.layouts.layout import LayoutTable, Numeric
+from planner.problem.scenario import Search
+
+BLOCK_ROWS = 1 << 15
+"""Rows costed at once: the arrays of more would not stay in the processor's caches."""
+
+MOST_UNRULED = 1 << 22
+"""Most layouts that are enumerated without applying their rules."""
+
+
+class TooManyRowsError(Exception):
+    """More layouts than are looked at without their rules."""
+
+
+def in_blocks(table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> FloatArray:
+    """`formula` of a table, one number per row, computed in blocks of BLOCK_ROWS."""
+    starts = range(0, len(table), BLOCK_ROWS)
+    blocks = [formula(table.take(slice(start, start + BLOCK_ROWS))) for start in starts]
+    return np.concatenate([np.zeros(0), *blocks])
+
+
+def searches_splits(ctx: CostContext, search: Search) -> bool:
+    """Whether other stage splits than the default one are searched."""
+    return search.stages == "any" and ctx.software.stage_splits != "even"
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+def peak_limit_bytes(ctx: CostContext, search: Search) -> float:
+    """The highest peak memory that the search accepts, by the verdict that it asks for."""
+    return memory.limit_bytes(ctx, search.memory)
+
+
+def fits_in_memory(ctx: CostContext, search: Search, table: LayoutTable) -> BoolArray:
+    """Which layouts memory allows, (rows): by the verdict asked for; robust, also by the interval.
+
+    With `search: {robust: true}` a layout is left out as well if the upper end of its peak's
+    prediction interval exceeds the capacity, so fewer layouts are allowed, never more.
+    """
+
+    def fits(block: LayoutTable) -> Numeric:
+        usage, peak = memory.worst_stage(ctx, block)
+        return within_limits(ctx, search, block, usage, peak) & memory.host_holds(ctx, block)
+
+    return in_blocks(table, fits).astype(bool)
+
+
+def within_limits(
+    ctx: CostContext,
+    search: Search,
+    table: LayoutTable,
+    usage: memory.StageMemory,
+    peak_bytes: Numeric,
+) -> Numeric:
+    """Where an accelerator holds peaks, (rows) or of any number of stages, that come from `usage`.
+
+    What is offloaded to the host is not looked at.
+    """
+    allowed = np.asarray(peak_bytes <= peak_limit_bytes(ctx, search))
+    if search.robust:
+        capacity = memory.limit_bytes(ctx, "fragile")
+        allowed = allowed & (peak_upper_ends(ctx, table, usage) <= capacity)
+    return allowed
+
+
+def peak_upper_ends(ctx: CostContext, table: LayoutTable, usage: memory.StageMemory) -> FloatArray:
+    """Bytes at the upper end of the prediction interval of each peak, (rows)."""
+    intervals = prediction_intervals.shipped()
+    ends = prediction_intervals.peak_ends(intervals, ctx, table, usage)
+    return np.asarray(ends[1], dtype=np.float64)
+
+
+def may_fit(ctx: CostContext, search: Search, table: LayoutTable) -> BoolArray:
+    """Which rows memory may hold, however much is recomputed and however layers are split, (rows).
+
+    By a lower bound of their peaks, so that nothing that fits is ruled out.
+    """
+    lower_bound = least_bytes if searches_splits(ctx, search) else memory.floor_bytes
+    lowest = in_blocks(table, lambda block: lower_bound(ctx, block))
+    return np.asarray(lowest <= peak_limit_bytes(ctx, search))
