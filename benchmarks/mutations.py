@@ -207,12 +207,13 @@ MUTATIONS = (
     ),
     Mutation(
         "an inventory's domains without one more in use", "search/inventory.py",
-        "inner[1:] += used + of_size * size", "inner[1:] += of_size * size", INVENTORY,
+        "cost[1:] += per_domain + per_accelerator * size",
+        "cost[1:] += per_accelerator * size", INVENTORY,
     ),
     Mutation(
-        "an inventory's blocks shared out to the dearest", "search/inventory.py",
-        "chosen = int(np.argmin(before[need - k] + item.cost[k]))",
-        "chosen = int(k[before[need - k] < NEVER][0])", INVENTORY,
+        "an inventory's blocks go to the most expensive", "search/inventory.py",
+        "chosen = int(np.argmin(before[number - k] + item.cost[k]))",
+        "chosen = int(k[before[number - k] < NEVER][0])", INVENTORY,
     ),
 )  # fmt: skip
 

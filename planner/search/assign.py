@@ -12,7 +12,7 @@ by name. Two solves, the second among the ties of the first one's answer:
 the objective's coefficients reached 2^31. So a step s becomes floor((s - lowest) / unit), where the
 unit is 2^-20 of the largest difference among the rows within the threshold, doubled until
 Σ |c| < 2^31. Rounding down is monotone, so a row of the lowest step keeps the lowest coefficient;
-steps that share one are told apart as floats afterwards. Floats never enter the model, and every
+steps that share one are compared as floats afterwards. Floats never enter the model, and every
 answer is compared with the vectorised minimum: a disagreement is an error, never an answer.
 
 ortools is imported only where the model is built.
@@ -276,5 +276,5 @@ def assign(
         tie_ranks(few), forbidden, few.allowed() & (few.step_seconds <= tie_limit)
     )
     if second is None:
-        raise SolverError("the tie rule found no row within the tie band of the lowest step")
+        raise SolverError("no row lies within the tie band of the lowest step")
     return Assignment(int(rows[second]), int(rows[fastest]), few.step_seconds[fastest].item())

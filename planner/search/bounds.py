@@ -1,7 +1,7 @@
 """Lower bounds of a layout's step over all its placements: component minima.
 
 **The bound.** A communicating group G costs a vector c_G: latency, switch, and busy seconds of each
-tier. It depends on G's own split over the tiers alone. The step is F(layout, c), non-decreasing in
+tier. It depends only on G's own split over the tiers. The step is F(layout, c), non-decreasing in
 every component of every c_G (`planner.cost.step`; tests push each component up). Let m_G hold each
 component's minimum over the splits of G, every component by itself. Then c_G ≥ m_G in any
 placement, so
@@ -109,7 +109,7 @@ def _innermost_members(
 def component_minima(
     space: TierSpace, kind: str, sizes: IntArray, innermost: tuple[int, int]
 ) -> tuple[Price, BoolArray]:
-    """Least seconds of a call and least busy seconds per byte of groups of these sizes, (R).
+    """Lowest seconds of a call and lowest busy seconds per byte of groups of these sizes, (R).
 
     kind: of collective, as `planner.cost.prices.price` takes it. Each component's minimum is over
     the splits that some fill realises with innermost[0] to innermost[1] members in one innermost
@@ -130,19 +130,19 @@ def _minima(space: TierSpace, kind: str, size: int, innermost: tuple[int, int]) 
         return None
     unit = price(kind, list(options.T), space.tiers)
 
-    def least(component: Numeric) -> float:
+    def lowest(component: Numeric) -> float:
         return float(np.min(np.broadcast_to(component, len(options))))
 
     def optional(component: Numeric | None) -> float | None:
-        return None if component is None else least(component)
+        return None if component is None else lowest(component)
 
     return Price(
-        latency_seconds=least(unit.latency_seconds),
-        switch_seconds=least(unit.switch_seconds),
-        busy_seconds=tuple(least(seconds) for seconds in unit.busy_seconds),
+        latency_seconds=lowest(unit.latency_seconds),
+        switch_seconds=lowest(unit.switch_seconds),
+        busy_seconds=tuple(lowest(seconds) for seconds in unit.busy_seconds),
         short_busy_seconds=optional(unit.short_busy_seconds),
         rendezvous_seconds=optional(unit.rendezvous_seconds),
-        long_calls_per_byte=least(unit.long_calls_per_byte),
+        long_calls_per_byte=lowest(unit.long_calls_per_byte),
     )
 
 

@@ -6,7 +6,7 @@ steps, its bounds) and from plain arithmetic on the placement:
 - placement: factors multiply to the degrees and to the fill, which lies within the widths;
 - rank table: it holds every coordinate of the grid exactly once;
 - side constraints: groups stay within their tiers, a claimed framework order is one;
-- step: costing the row again gives the stored step, and no bound of its layout lies above it;
+- step: the problem gives the row the stored step, and no bound of its layout lies above it;
 - bound: no unopened layout's bound lies below what is claimed;
 - order of answers: the best lies in the tie band, runners-up are distinct and sorted.
 """
@@ -148,7 +148,7 @@ def _step_failures(problem: SearchProblem, row: PlacedLayout, lower: FloatArray)
     return failures
 
 
-# --- the whole answer -----------------------------------------------------------------------------
+# --- all rows together --------------------------------------------------------------------------
 
 
 def _bound_failures(problem: SearchProblem, result: SearchResult, lower: FloatArray) -> list[str]:

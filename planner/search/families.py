@@ -65,10 +65,10 @@ FIRST_FAMILIES, FIRST_KINDS, GROWTH = 4096, 4096, 4
 while there is no threshold; once there is one, all within it are opened at once."""
 
 MOST_KINDS = 1024
-"""More kinds of context parallelism than a family has."""
+"""No family has so many kinds of context parallelism."""
 
-PART_ROWS = 1 << 18
-"""Rows whose bounds or memory are computed before progress is reported again."""
+REPORTED_ROWS = 1 << 18
+"""Rows whose bounds or memory are computed between two reports of progress."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def search_families(
     """
     run = _FamilySearch(ctx, search, top_k, Budget.of(time_limit_seconds, watch))
     if searches_splits(ctx, search):
-        # the best default split is found much sooner, and its threshold closes most families
+        # the default split is searched much faster, and its threshold closes most families
         default = run.search_default_split()
         if default.result is not None and default.result.status in ("feasible", "unknown"):
             return run.unfinished_default(default)
@@ -125,10 +125,10 @@ class _StoppedError(Exception):
     """The budget is spent, and there is an answer to show."""
 
 
-class _Standing:
-    """What is known at any time of a search in rounds: its best result, and the bound of the rest.
+class _Tracker:
+    """The best result of a search in rounds so far, the bound of what is open, and its budget.
 
-    open_bound: no layout that is still open is faster, seconds.
+    open_bound: seconds; no layout that is still open is faster.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -167,18 +167,18 @@ class _Standing:
             )
         )
 
-    def in_parts(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
-        """`formula` of a table, one value per row; progress is reported between parts.
+    def in_blocks(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
+        """`formula` of a table, one value per row; progress is reported between blocks.
 
         Raises:
             _StoppedError: the budget is spent.
         """
-        parts = []
-        for start in range(0, len(table), PART_ROWS) or [0]:
+        blocks = []
+        for start in range(0, len(table), REPORTED_ROWS) or [0]:
             if self.must_stop():
                 raise _StoppedError
-            parts.append(formula(table.take(slice(start, start + PART_ROWS))))
-        return np.concatenate(parts)
+            blocks.append(formula(table.take(slice(start, start + REPORTED_ROWS))))
+        return np.concatenate(blocks)
 
 
 class _FamilySearch:
@@ -187,10 +187,10 @@ class _FamilySearch:
     def __init__(self, ctx: CostContext, search: Search, top_k: int, budget: Budget) -> None:
         """Enumerate the families and bound them."""
         self.ctx, self.search, self.top_k = ctx, search, top_k
-        self.standing = _Standing(budget)
+        self.tracker = _Tracker(budget)
         table, self.excluded = families(ctx, search)
         self.num_families = len(table)
-        lower = self.standing.in_parts(table, lambda part: family_bounds(ctx, search, part))
+        lower = self.tracker.in_blocks(table, lambda block: family_bounds(ctx, search, block))
         self.open_families, self.open_kinds = OpenList(table, lower), OpenList.empty(table)
         self.legal = self.fitting = table.take(slice(0))
         self.stage_splits = StageSplitSearch(ctx, search, top_k, self.legal)
@@ -206,10 +206,10 @@ class _FamilySearch:
     # --- the default split first ---
 
     def search_default_split(self) -> Answer:
-        """The same search over the default split of the layers alone."""
+        """The same search over the default split of the layers only."""
         default = self.search.replace(stages="default")
-        seconds_left = self.standing.budget.seconds_left
-        return search_families(self.ctx, default, self.top_k, seconds_left, self.standing.watch)
+        seconds_left = self.tracker.budget.seconds_left
+        return search_families(self.ctx, default, self.top_k, seconds_left, self.tracker.watch)
 
     def unfinished_default(self, default: Answer) -> Answer:
         """The answer of a search stopped in the default split: families bound the other splits."""
@@ -218,8 +218,8 @@ class _FamilySearch:
         return replace(default, result=bounded)
 
     def start_from(self, default: Answer) -> None:
-        """Take what was found in the default split for the best so far."""
-        self.problem, self.standing.result = default.problem, default.result
+        """Take the answer in the default split as the best so far."""
+        self.problem, self.tracker.result = default.problem, default.result
         if default.result is not None and default.result.status == "optimal":
             self.threshold = default.result.threshold_seconds
 
@@ -233,36 +233,45 @@ class _FamilySearch:
         """
         self._update_open_bound()
         # families first: one that is left may hold a better kind than those opened before
-        near = self.open_families.take(max(FIRST_FAMILIES, self.batch), self.threshold)
-        of_kinds = self._counted(kinds(self.ctx, self.search, near))
-        self.open_kinds.add(of_kinds, self.standing.in_parts(of_kinds, self._kind_bounds))
-        kinds_floor = self.open_kinds.bound
-        near_kinds = self.open_kinds.take(self.batch, self.threshold)
-        layouts = self._counted(members(self.ctx, self.search, near_kinds))
+        self._open_families()
+        floor_seconds = self.open_kinds.bound
+        of_kinds = self.open_kinds.take(self.batch, self.threshold)
+        layouts = self._counted(members(self.ctx, self.search, of_kinds))
         self.legal = self.legal.joined(layouts)
-        self.standing.num_layouts = self.problem.num_layouts
-        fits: BoolArray = self.standing.in_parts(
-            layouts, lambda part: fits_in_memory(self.ctx, self.search, part)
-        )
-        self.excluded[MEMORY_RULE] += int(np.count_nonzero(~fits))
-        self._keep_needed(layouts.take(fits))
+        self.tracker.num_layouts = self.problem.num_layouts
+        fits = self._keep_fitting(layouts)
         if searches_splits(self.ctx, self.search):
             plain = layouts.recompute_layers == 0
-            self.stage_splits.add(layouts.take(plain), fits[plain], kinds_floor)
-            others = _layouts_of_other_splits(self.ctx, self.search, near_kinds)
-            self.stage_splits.add(others, np.zeros(len(others), dtype=bool), kinds_floor)
+            self.stage_splits.add(layouts.take(plain), fits[plain], floor_seconds)
+            others = _layouts_of_other_splits(self.ctx, self.search, of_kinds)
+            self.stage_splits.add(others, np.zeros(len(others), dtype=bool), floor_seconds)
 
-    def _kind_bounds(self, table: LayoutTable) -> Any:
-        return kind_bounds(self.ctx, self.search, table)
+    def _open_families(self) -> None:
+        """Split families into kinds of context parallelism, and bound those."""
+        near = self.open_families.take(max(FIRST_FAMILIES, self.batch), self.threshold)
+        of_kinds = self._counted(kinds(self.ctx, self.search, near))
+        lower = self.tracker.in_blocks(
+            of_kinds, lambda block: kind_bounds(self.ctx, self.search, block)
+        )
+        self.open_kinds.add(of_kinds, lower)
 
-    def _keep_needed(self, fitting: LayoutTable) -> None:
-        """Add the layouts whose own bound, in the default split, lies within the threshold."""
-        lower = self.standing.in_parts(
-            fitting, lambda part: kind_bounds(self.ctx, self.search, part, any_split=False)
+    def _keep_fitting(self, layouts: LayoutTable) -> BoolArray:
+        """Keep layouts that fit and whose bound, in the default split, lies within the threshold.
+
+        Returns which of them fit.
+        """
+        fits: BoolArray = self.tracker.in_blocks(
+            layouts, lambda block: fits_in_memory(self.ctx, self.search, block)
+        )
+        fitting = layouts.take(fits)
+        self.excluded[MEMORY_RULE] += len(layouts) - len(fitting)
+        lower = self.tracker.in_blocks(
+            fitting, lambda block: kind_bounds(self.ctx, self.search, block, any_split=False)
         )
         near = lower <= self.threshold
         self.excluded[BOUND_RULE] += int(np.count_nonzero(~near))
         self.fitting = self.fitting.joined(fitting.take(near))
+        return fits
 
     def _counted(self, branched: tuple[LayoutTable, Counter[str]]) -> LayoutTable:
         """The table of an enumeration, whose exclusions are added up."""
@@ -271,26 +280,29 @@ class _FamilySearch:
         return table
 
     def _update_open_bound(self) -> None:
-        self.standing.open_bound = min(self.families_bound, self.stage_splits.bound)
+        self.tracker.open_bound = min(self.families_bound, self.stage_splits.bound)
 
     # --- phase 2: search what is enumerated ---
 
     def search_layouts(self) -> bool:
-        """Search the layouts so far; whether the search came to its end."""
-        earlier, before = self.problem, self.standing.result
+        """Search the layouts so far, in the default split and in better ones.
+
+        Returns whether the search came to its end.
+        """
+        earlier, before = self.problem, self.tracker.result
         self.problem = self.stage_splits.problem(self.fitting)
         self._update_open_bound()
         result = certified_search(
             self.problem,
             self.search,
             self.top_k,
-            self.standing.budget.seconds_left,
-            self.standing.watch,
+            self.tracker.budget.seconds_left,
+            self.tracker.watch,
         )
-        self.standing.result = result
+        self.tracker.result = result
         if result is not None and result.status not in ("optimal", "infeasible"):
-            self.standing.result = _better(before, result)
-            self.problem = self.problem if self.standing.result is result else earlier
+            self.tracker.result = _better(before, result)
+            self.problem = self.problem if self.tracker.result is result else earlier
             return False
         if result is not None and result.status == "optimal":
             self.threshold = result.threshold_seconds
@@ -307,7 +319,7 @@ class _FamilySearch:
 
     def finds_better_splits(self) -> bool:
         """Compute best splits of the layouts that wait; whether some beat the default split."""
-        return self.stage_splits.solve(self.standing.must_stop) > 0
+        return self.stage_splits.solve(self.tracker.must_stop) > 0
 
     def grow(self) -> None:
         """Open more in the next round; with a threshold all that lies within it."""
@@ -318,7 +330,7 @@ class _FamilySearch:
 
     def answer(self) -> Answer:
         """The best of all rounds, with the bound of what was not searched."""
-        result = self.standing.result
+        result = self.tracker.result
         waiting = self.stage_splits.waiting_bound
         rest = min(self.families_bound, waiting, self.stage_splits.open_seconds)
         if result is not None and rest < inf:
@@ -327,13 +339,13 @@ class _FamilySearch:
         return self._answer(self.problem, result)
 
     def stopped_answer(self) -> Answer:
-        """The best so far; splits found since the last search count too."""
-        result, problem = self.standing.result, self.problem
+        """The best so far; stage splits computed since the last search count too."""
+        result, problem = self.tracker.result, self.problem
         assert result is not None  # there was something to show
         if self.stage_splits.splits != tuple(getattr(problem, "splits", ())):
             problem = self.stage_splits.problem(self.fitting)
             result = certified_search(problem, self.search, self.top_k) or result
-        bound = _lower_of(result.bound_seconds, self.standing.open_bound)
+        bound = _lower_of(result.bound_seconds, self.tracker.open_bound)
         return self._answer(problem, replace(result, status="feasible", bound_seconds=bound))
 
     def _answer(self, problem: LayoutProblem, result: SearchResult | None) -> Answer:
@@ -346,7 +358,7 @@ def _layouts_of_other_splits(
     """Layouts that only another stage split can need.
 
     They recompute what the default split, in which they fit without, need not; or they recompute
-    another count of layers. Whether they fit in the default split is not asked.
+    another count of layers. Whether they fit in the default split does not matter.
     """
     spared = members(ctx, search, of_kinds, spared=True)[0]
     layouts = spared.take(spared.recompute_layers == 0)
@@ -364,7 +376,7 @@ def certified_search(
     time_limit_seconds: float | None = None,
     watch: Watch = unwatched,
 ) -> SearchResult | None:
-    """The best-first search of a table's layouts, checked without its solver; None of no layouts.
+    """The best-first search of a problem's layouts, certified; None where there are no layouts.
 
     Raises:
         AssertionError: the certificate fails, so that no answer can be shown.
@@ -409,7 +421,7 @@ def _bounded_by(result: SearchResult, rest_seconds: float, splits_wait: bool) ->
 
 
 def _better(before: SearchResult | None, stopped: SearchResult) -> SearchResult:
-    """What a search that was stopped found, or the one before it where that found better.
+    """The result of a search that was stopped, or of the one before it where that is better.
 
     The layouts of the one before come first in both tables, so its indices stay true.
     """

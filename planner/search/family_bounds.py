@@ -116,7 +116,7 @@ def peak_bounds(ctx: CostContext, table: LayoutTable) -> FloatArray:
     return in_blocks(table, lambda block: memory.floor_bytes(ctx, block))
 
 
-# --- of a whole scenario --------------------------------------------------------------------------
+# --- of all families of a scenario ----------------------------------------------------------------
 
 
 def lowest_step_bound(ctx: CostContext, search: Search) -> float:

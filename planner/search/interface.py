@@ -138,7 +138,7 @@ class SearchResult:
     best: what the tie rule chose; fastest: the row of the lowest step, to which objective, bound
     and gap belong. runners_up: the best rows of the next layouts, at most top_k - 1, by rising
     step. threshold_seconds: max(K-th best layout's step, end of the tie band); an optimal answer's
-    unopened layouts all have a bound of at least that.
+    unopened layouts have no lower bound.
     """
 
     status: Status
@@ -204,7 +204,7 @@ class Budget:
 
     @classmethod
     def of(cls, time_limit_seconds: float | None, watch: Watch = unwatched) -> Budget:
-        """A budget from now on; without a limit the watch alone stops the search."""
+        """A budget from now on; without a limit only the watch stops the search."""
         if time_limit_seconds is None:
             return cls(inf, watch)
         return cls(time.monotonic() + time_limit_seconds, watch)

@@ -1,7 +1,7 @@
 """A training job's layouts as a search problem: their bounds, exact steps and rank orders.
 
 `LayoutProblem` is the `SearchProblem` of a table of legal layouts that fit in memory. Everything it
-answers is arithmetic on whole tables; what a step costs is written once, in `planner.cost.step`.
+answers is vectorised over rows; what a step costs is written once, in `planner.cost.step`.
 """
 
 from __future__ import annotations
@@ -169,16 +169,16 @@ class LayoutProblem:
     # --- exact steps ---
 
     def step_seconds(self, indices: IntArray, placements: IntArray) -> FloatArray:
-        """Exact steps of rows: (R), (R, A, T) → (R); inf where no nodes hold the fill."""
-        held = self.are_held(placements)
-        if held.all():
+        """Exact steps of rows: (R), (R, A, T) → (R); inf where the nodes cannot take the fill."""
+        available = self.fit_inventory(placements)
+        if available.all():
             return self._placed_steps(indices, placements)
         total = np.full(len(indices), np.inf)
-        total[held] = self._placed_steps(indices[held], placements[held])
+        total[available] = self._placed_steps(indices[available], placements[available])
         return total
 
-    def are_held(self, placements: IntArray) -> BoolArray:
-        """Which placements (R, A, T) have a fill that the inventory's nodes hold, (R)."""
+    def fit_inventory(self, placements: IntArray) -> BoolArray:
+        """Which placements (R, A, T) have a fill that the inventory's nodes can take, (R)."""
         if self.ctx.cluster is None or not len(placements):
             return np.ones(len(placements), dtype=bool)
         distinct, inverse = np.unique(placements.prod(axis=1), axis=0, return_inverse=True)

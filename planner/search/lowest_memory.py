@@ -1,6 +1,6 @@
 """The layouts of the lowest peak memory, proven, and among them the fastest placement.
 
-A peak belongs to the layout alone, not to its placement. Families are enumerated by rising lower
+A peak depends on the layout, not on its placement. Families are enumerated by rising lower
 bound of their peaks (`planner.search.family_bounds`), until the next bound lies above the lowest
 peak so far. Layouts within the tie fraction of that are ties; of those the best-first search names
 the fastest.

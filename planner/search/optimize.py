@@ -6,14 +6,14 @@ row (a layout with one placement). The search
 1. *bounds*: tightens the bounds of the most promising layouts, and later of all that are left;
 2. *seeds*: costs the framework's own rank orders of the most promising layouts over all fills,
    which gives the first incumbents. Where only framework orders are allowed, costing them by
-   rising bound is the whole search;
+   rising bound is all there is to do;
 3. *opens* layouts by rising L_i: every placement of each over every fill is costed, in blocks;
 4. *stops* when no unopened layout is needed. With U the step of the K-th best distinct layout so
    far, a layout is needed if L_i < U or L_i ≤ lowest · (1 + tie_fraction);
 5. *chooses* among the rows that are left by the CP-SAT assignment model (`planner.search.assign`).
 
 **Why it is exact.** When it stops, every unopened layout has L_i ≥ U and L_i beyond the tie band.
-All its placements are at least that slow, so none of them is among the K best layouts or the ties;
+No placement of it is faster, so none of them is among the K best layouts or the ties;
 all placements of the others have been costed. Side constraints only remove rows, so a bound over
 all placements stays valid. Stopped early, the answer is feasible, with the bound
 min(lowest L_i of the unopened layouts, lowest step so far).
@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from planner.layouts.arrays import FloatArray, IntArray
+from planner.layouts.arrays import BoolArray, FloatArray, IntArray
 from planner.search.assign import SolverError, assign, candidate_rows
 from planner.search.interface import (
     NO_CONSTRAINTS,
@@ -100,16 +101,37 @@ def search(
 # --- what has been costed -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Costed rows: layout indices (R), placements (R, A, T), steps (R)."""
+
+    indices: IntArray
+    placements: IntArray
+    seconds: FloatArray
+
+    def take(self, rows: IntArray | BoolArray) -> _Rows:
+        return _Rows(self.indices[rows], self.placements[rows], self.seconds[rows])
+
+
+@dataclass(frozen=True)
+class _BestRow:
+    """The fastest row so far of one layout."""
+
+    seconds: float
+    index: int
+    placement: IntArray
+
+
 class _Incumbents:
     """Costed rows that can still matter: ties of the lowest step, and each layout's best row."""
 
     def __init__(self, problem: SearchProblem, top_k: int, tie_fraction: float) -> None:
-        self._problem, self.top_k, self.tie_fraction = problem, top_k, tie_fraction
-        self._ties: list[tuple[IntArray, IntArray, FloatArray]] = []
-        self._best: dict[Hashable, tuple[float, int, IntArray]] = {}
+        self.problem, self.top_k, self.tie_fraction = problem, top_k, tie_fraction
         self.lowest_seconds = inf
         self.kth_seconds = inf  # step of the K-th best distinct layout
         self.num_rows = 0
+        self._ties: list[_Rows] = []
+        self._best: dict[Hashable, _BestRow] = {}  # by the layout's identity
 
     @property
     def tie_limit_seconds(self) -> float:
@@ -121,57 +143,68 @@ class _Incumbents:
         return bound < inf and (bound < self.kth_seconds or bound <= self.tie_limit_seconds)
 
     def cost(self, indices: IntArray, placements: IntArray) -> None:
-        """Cost rows, in blocks, and keep those that matter."""
+        """Cost rows, in blocks, and keep those that matter.
+
+        Raises:
+            ValueError: a step is not a number.
+        """
         for start in range(0, len(indices), MAX_BLOCK_ROWS):
             block = slice(start, start + MAX_BLOCK_ROWS)
-            self._add(indices[block], placements[block])
+            seconds = self.problem.step_seconds(indices[block], placements[block])
+            seconds = np.asarray(seconds, dtype=np.float64)
+            if np.isnan(seconds).any():
+                raise ValueError("step_seconds gave a step that is not a number")
+            self._keep(_Rows(indices[block], placements[block], seconds))
 
-    def _add(self, indices: IntArray, placements: IntArray) -> None:
-        seconds = np.asarray(self._problem.step_seconds(indices, placements), dtype=np.float64)
-        if np.isnan(seconds).any():
-            raise ValueError("step_seconds gave a step that is not a number")
-        self.num_rows += len(indices)
+    def _keep(self, rows: _Rows) -> None:
+        """Keep the ties and each layout's best row, and lower the thresholds."""
+        seconds = rows.seconds
+        self.num_rows += len(seconds)
         self.lowest_seconds = min(self.lowest_seconds, seconds.min(initial=inf).item())
         tied = np.flatnonzero((seconds <= self.tie_limit_seconds) & np.isfinite(seconds))
         if len(tied):
-            self._ties.append((indices[tied], placements[tied], seconds[tied]))
+            self._ties.append(rows.take(tied))
         better = np.flatnonzero(seconds < self.kth_seconds)
-        # the best row of each layout: of rows sorted by layout and step the first
-        better = better[np.lexsort((seconds[better], indices[better]))]
-        _, first = np.unique(indices[better], return_index=True)
+        # of rows sorted by layout and step, the first of each layout
+        better = better[np.lexsort((seconds[better], rows.indices[better]))]
+        _, first = np.unique(rows.indices[better], return_index=True)
         for row in better[first].tolist():
-            index, step = indices[row].item(), seconds[row].item()
-            identity = self._problem.identity(index)
-            if step < self._best.get(identity, (inf,))[0]:
-                self._best[identity] = (step, index, placements[row].copy())
+            index, step = rows.indices[row].item(), seconds[row].item()
+            identity = self.problem.identity(index)
+            if identity not in self._best or step < self._best[identity].seconds:
+                self._best[identity] = _BestRow(step, index, rows.placements[row].copy())
         if len(self._best) >= self.top_k:
-            steps = (step for step, _, _ in self._best.values())
+            steps = (row.seconds for row in self._best.values())
             self.kth_seconds = heapq.nsmallest(self.top_k, steps)[-1]
 
-    def best_rows(self) -> list[tuple[float, int, IntArray]]:
-        """(step, layout index, placement) of every distinct layout's best row, by rising step."""
-        return sorted(self._best.values(), key=lambda row: row[:2])
+    def best_rows(self) -> list[_BestRow]:
+        """Every distinct layout's best row, by rising step."""
+        return sorted(self._best.values(), key=lambda row: (row.seconds, row.index))
 
-    def candidates(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def candidates(self) -> _Rows:
         """Distinct rows for the final choice: all ties, and the best row of the K best layouts.
 
         Sorted by layout, then fuller inner tiers, then larger inner factors, so that the answer
         does not depend on the order in which rows were costed.
         """
+        best = self.best_rows()[: self.top_k]
         rows = [
-            (indices[tied], placements[tied], seconds[tied])
-            for indices, placements, seconds in self._ties
-            for tied in [seconds <= self.tie_limit_seconds]
+            *(ties.take(ties.seconds <= self.tie_limit_seconds) for ties in self._ties),
+            _Rows(
+                np.array([row.index for row in best]),
+                np.array([row.placement for row in best]),
+                np.array([row.seconds for row in best]),
+            ),
         ]
-        steps, numbers, best = zip(*self.best_rows()[: self.top_k], strict=True)
-        rows.append((np.array(numbers), np.array(best), np.array(steps)))
-        indices, placements, seconds = (
-            np.concatenate([row[column] for row in rows]) for column in range(3)
+        every = _Rows(
+            np.concatenate([each.indices for each in rows]),
+            np.concatenate([each.placements for each in rows]),
+            np.concatenate([each.seconds for each in rows]),
         )
-        flat = placements.transpose(0, 2, 1).reshape(len(indices), -1)
-        order = np.column_stack([indices, -placements.prod(axis=1), -flat])
+        flat = every.placements.transpose(0, 2, 1).reshape(len(every.indices), -1)
+        order = np.column_stack([every.indices, -every.placements.prod(axis=1), -flat])
         _, first = np.unique(order, axis=0, return_index=True)
-        return indices[first], placements[first], seconds[first]
+        return every.take(first)
 
 
 # --- the search -----------------------------------------------------------------------------------
@@ -297,17 +330,23 @@ class _BestFirst:
 
     def _choose(self) -> tuple[PlacedLayout, PlacedLayout]:
         """The tie rule's choice and the row of the lowest step, by the assignment model."""
-        indices, placements, seconds = self.incumbents.candidates()
-        candidates = candidate_rows(self.problem, indices, placements, seconds, self.constraints)
+        rows = self.incumbents.candidates()
         chosen = assign(
-            candidates,
+            candidate_rows(
+                self.problem, rows.indices, rows.placements, rows.seconds, self.constraints
+            ),
             upper_seconds=self.incumbents.kth_seconds,
             tie_fraction=self.incumbents.tie_fraction,
         )
         if chosen is None:
             raise SolverError("rows that keep the side constraints were all forbidden in the model")
         best, fastest = (
-            placed_layout(self.problem, indices[row].item(), placements[row], seconds[row].item())
+            placed_layout(
+                self.problem,
+                rows.indices[row].item(),
+                rows.placements[row],
+                rows.seconds[row].item(),
+            )
             for row in (chosen.row, chosen.fastest_row)
         )
         return best, fastest
@@ -315,10 +354,12 @@ class _BestFirst:
     def _runners_up(self, best: PlacedLayout) -> tuple[PlacedLayout, ...]:
         """The best rows of the next distinct layouts after the chosen one."""
         own = self.problem.identity(best.layout_index)
-        others = [r for r in self.incumbents.best_rows() if self.problem.identity(r[1]) != own]
+        others = [
+            row for row in self.incumbents.best_rows() if self.problem.identity(row.index) != own
+        ]
         return tuple(
-            placed_layout(self.problem, index, placement, step)
-            for step, index, placement in others[: self.incumbents.top_k - 1]
+            placed_layout(self.problem, row.index, row.placement, row.seconds)
+            for row in others[: self.incumbents.top_k - 1]
         )
 
 

@@ -44,7 +44,7 @@ Fill = tuple[int, ...]
 MAX_BLOCK_ROWS = 50_000
 """Most placements in one array, so that memory stays flat however many a layout has."""
 
-_MAX_CROSS = 1_000_000  # candidates that extend contingency tables, held at once
+_MAX_CROSS = 1_000_000  # most candidates in one array that extends contingency tables
 
 
 # --- fills and splits -------------------------------------------------------------------------
@@ -78,17 +78,13 @@ def _splits(
     size: int,
     widths: tuple[int, ...],
     num: int | None,
-    beside: Fill | None,
     among: tuple[Fill, ...] | None,
 ) -> IntArray:
     options = np.array(fills(widths, size), dtype=np.int64).reshape(-1, len(widths))
     if num is not None:
         possible = fills(widths, num) if among is None else among
-        free = np.array(possible, dtype=np.int64).reshape(-1, len(widths))
-        if beside is not None:
-            taken = np.array(beside, dtype=np.int64)
-            free = free[(free % taken == 0).all(axis=1)] // taken
-        divides = (free[None, :, :] % options[:, None, :] == 0).all(axis=2).any(axis=1)
+        used = np.array(possible, dtype=np.int64).reshape(-1, len(widths))
+        divides = (used[None, :, :] % options[:, None, :] == 0).all(axis=2).any(axis=1)
         options = options[divides]
     options.setflags(write=False)  # the cache hands the same array to every caller
     return options
@@ -98,23 +94,15 @@ def splits(
     size: int,
     widths: Sequence[int],
     num: int | None = None,
-    beside: Sequence[int] | None = None,
     among: tuple[Fill, ...] | None = None,
 ) -> IntArray:
     """All splits (g_1 .. g_T) of a group of `size` members, shape (S, T).
 
     With `num` ranks given, exactly those that some placement of some fill realises: g_t divides
     f_t for one fill of `num`, since the other atoms can always take the rest. Without, a superset.
-
-    beside: the split of another group without common atoms; only splits that occur together with
-    it are returned. among: the fills of `num` that count; all by default.
-
-    Raises:
-        ValueError: `beside` without `num`.
+    among: the fills of `num` that count; all by default.
     """
-    if beside is not None and num is None:
-        raise ValueError("splits beside another group need the number of ranks")
-    return _splits(size, tuple(widths), num, None if beside is None else tuple(beside), among)
+    return _splits(size, tuple(widths), num, among)
 
 
 # --- placements -------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _CACHED_ROWS = 4096
-"""Degrees with more placements are enumerated again each time, in blocks, to keep memory flat."""
+"""Degrees with more placements are enumerated each time, in blocks, so that memory stays flat."""
 
 T = TypeVar("T", bound=Hashable)
 

@@ -140,9 +140,11 @@ class SyntheticProblem:
         weights = simplex_weights(len(self.widths), 4)
         total, hidden, linked = layout.compute, -layout.budget, []
         for group in layout.groups.values():
-            beside = None if set(group.atoms) & set(first) else split
             size = prod(layout.degrees[a] for a in group.atoms)
-            options = splits(size, self.widths, num, beside)
+            if split is None or set(group.atoms) & set(first):
+                options = splits(size, self.widths, num)
+            else:
+                options = splits_with(size, self.widths, num, split)
             if group.atoms == first:
                 options = np.array([split])
             minima = group_minima(
@@ -159,6 +161,19 @@ class SyntheticProblem:
                 total += minima.latency_seconds
                 linked.append(minima)
         return total + max(0.0, hidden) + link_bound(linked)
+
+
+# --- splits of two groups -------------------------------------------------------------------------
+
+
+def splits_with(size, widths, num, other):
+    """Splits of a group of `size` that occur together with another's, without common atoms."""
+    free = [
+        tuple(used // taken for used, taken in zip(fill, other, strict=True))
+        for fill in fills(widths, num)
+        if all(used % taken == 0 for used, taken in zip(fill, other, strict=True))
+    ]
+    return splits(size, widths, num, among=tuple(free))
 
 
 # --- atoms of two grids ---------------------------------------------------------------------------

@@ -92,21 +92,6 @@ def test_splits_are_exactly_those_of_some_placement(degrees, widths, data):
     assert seen <= set(map(tuple, splits(size, widths).tolist()))
 
 
-@given(DEGREES, WIDTHS)
-@settings(max_examples=40, deadline=None)
-def test_splits_beside_are_exactly_those_that_occur_together(degrees, widths):
-    num, (first, *others) = prod(degrees), range(len(degrees))
-    together = {}
-    for row in all_placements(tuple(degrees), widths):
-        split = tuple(prod(row[a][t] for a in others) for t in range(len(widths)))
-        together.setdefault(row[first], set()).add(split)
-    for taken in splits(degrees[first], widths, num).tolist():
-        found = splits(num // degrees[first], widths, num, beside=taken)
-        assert set(map(tuple, found.tolist())) == together[tuple(taken)]
-    with pytest.raises(ValueError, match="number of ranks"):
-        splits(4, widths, beside=(1,) * len(widths))
-
-
 @given(DEGREES, WIDTHS, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_order_placement_is_where_the_ranks_sit(degrees, widths, random):

@@ -1,4 +1,4 @@
-"""The atoms of random problems with experts: the common refinement of two grids."""
+"""What random problems are made of: splits that occur together, refined grids of experts."""
 
 import itertools
 from math import prod
@@ -8,7 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search.synthetic import NotNestedError, refine
+from planner.search.placement import splits
+from tests.oracles import all_placements
+from tests.search.synthetic import NotNestedError, refine, splits_with
+from tests.search.test_placement import DEGREES, WIDTHS
+
+
+@given(DEGREES, WIDTHS)
+@settings(max_examples=40, deadline=None)
+def test_splits_with_another_are_exactly_those_that_occur_together(degrees, widths):
+    num, (first, *others) = prod(degrees), range(len(degrees))
+    together = {}
+    for row in all_placements(tuple(degrees), widths):
+        split = tuple(prod(row[a][t] for a in others) for t in range(len(widths)))
+        together.setdefault(row[first], set()).add(split)
+    for taken in splits(degrees[first], widths, num).tolist():
+        found = splits_with(num // degrees[first], widths, num, taken)
+        assert set(map(tuple, found.tolist())) == together[tuple(taken)]
 
 
 def test_refine_crosses_dense_and_expert_grids():

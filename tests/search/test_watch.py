@@ -79,7 +79,7 @@ def test_a_stopped_search_is_feasible_with_a_true_gap() -> None:
 def stopped(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, watch: Any) -> Plan:
     for name in ("FIRST_FAMILIES", "FIRST_KINDS"):
         monkeypatch.setattr(searching, name, 8)
-    monkeypatch.setattr(searching, "PART_ROWS", 64)
+    monkeypatch.setattr(searching, "REPORTED_ROWS", 64)
     return api.plan(scenario, 2, watch=watch)
 
 

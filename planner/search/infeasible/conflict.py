@@ -9,8 +9,8 @@ keeps what is left. Dropping a set of constraints frees a layout exactly if the 
 the layout breaks. So a set of constraints leaves nothing if and only if it meets ("hits") what each
 layout breaks, and the smallest such set is the shortest reason.
 
-The whole is infeasible on the scenario's count of accelerators (on any multiple of it, where the
-count is no member), and whatever member is dropped, some layout is left.
+The reasons together are infeasible on the scenario's count of accelerators (on any multiple of it,
+where the count is no member), and whatever member is dropped, some layout is left.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def completions(
         yield layouts(ctx, restricted, prune)[0]
         return
     for table in _with_keys(_before_given(ctx, restricted, given, prune), given):
-        for part in _by_split(ctx, table):
-            yield part.take(np.logical_and.reduce(list(rule_masks(ctx, part).values())))
+        for alike in _by_split(ctx, table):
+            yield alike.take(np.logical_and.reduce(list(rule_masks(ctx, alike).values())))
 
 
 def _before_given(
@@ -81,8 +81,8 @@ def _with_keys(table: LayoutTable, values: Mapping[str, Any]) -> Iterator[Layout
         yield table
         return
     for code in np.unique(table.schedule_index).tolist():
-        part = table.take(table.schedule_index == code)
-        yield replace(part, stage_layers=values["stage_layers"])
+        of_schedule = table.take(table.schedule_index == code)
+        yield replace(of_schedule, stage_layers=values["stage_layers"])
 
 
 def _with_columns(table: LayoutTable, values: Mapping[str, int]) -> LayoutTable:
@@ -97,9 +97,9 @@ def _by_split(ctx: CostContext, table: LayoutTable) -> Iterator[LayoutTable]:
             yield table
         return
     for pp, vp in np.unique(np.stack([table.pp, table.vp], axis=1), axis=0).tolist():
-        part = table.take((table.pp == pp) & (table.vp == vp))
-        if split_holds(ctx, part.row(0)):
-            yield part
+        alike = table.take((table.pp == pp) & (table.vp == vp))
+        if split_holds(ctx, alike.row(0)):
+            yield alike
 
 
 # --- what forbids them ----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def conflict_of_keys(
                 by_table.setdefault(name, []).append(keeps)
     if not len(every):
         return None
-    masks = {name: np.concatenate(parts) for name, parts in by_table.items()}
+    masks = {name: np.concatenate(tables) for name, tables in by_table.items()}
     sufficient = tuple(name for name, kept in masks.items() if not kept.any())
     if sufficient:
         return KeyConflict(sufficient, True)
@@ -145,7 +145,7 @@ def conflict_of_keys(
 
 
 def rules_of_keys(ctx: CostContext, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Ids of the rules that read given keys alone and are broken by their values."""
+    """Ids of the rules that read only given keys and are broken by their values."""
     names = {name: value for name, value in values.items() if name in Layout.__slots__}
     layout = Layout(**names)
     return tuple(

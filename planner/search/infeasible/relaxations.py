@@ -31,7 +31,7 @@ from planner.search.space.restrictions import restricted
 
 
 def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[str, Any] | None:
-    """The legal layout that exceeds the memory limit by the least: how far, which stage and term.
+    """The legal layout that exceeds the memory limit least: by how much, in which stage and term.
 
     Over the capacity; for a peak within it, over the fragile band's lower edge; for a robust search
     whose limit it keeps, the interval's upper end over the capacity. Bytes. None where no layout is
@@ -92,7 +92,7 @@ def relaxations(scenario: Scenario) -> tuple[dict[str, Any], ...]:
     One at a time: restrictions lifted (by themselves and all together), the fragile band, another
     precision, what may live on the host, the smallest multiple of the accelerators that serves.
     Where none of these does by itself, two at once. Cheapest first: by accelerators, then by
-    `step_seconds`, the step of the best layout found within PLAN_SECONDS.
+    `step_seconds`, the best step within PLAN_SECONDS of search.
     """
     changes = list(_changes(scenario))
     planned = [_planned(change) for change in changes]
@@ -157,12 +157,12 @@ def _planned(change: _Change) -> dict[str, Any] | None:
 
 
 def is_placeable(problem: LayoutProblem, orders: str) -> bool:
-    """Whether some layout has a placement over a possible fill, in a framework's order if asked."""
+    """Whether some layout has a placement over a possible fill; orders as in `SideConstraints`."""
     if not problem.num_layouts:
         return False
     if orders == "framework":
         _, rows = order_rows(problem, np.arange(problem.num_layouts))
-        return bool(problem.are_held(rows).any())
+        return bool(problem.fit_inventory(rows).any())
     # where nothing restricts the order, any fill takes any degrees of its product
     return bool(problem.space.fills)
 

@@ -46,7 +46,7 @@ def peak_limit_bytes(ctx: CostContext, search: Search) -> float:
 
 
 def fits_in_memory(ctx: CostContext, search: Search, table: LayoutTable) -> BoolArray:
-    """Which layouts memory allows, (rows): by the verdict asked for; robust, also by the interval.
+    """Which layouts memory allows, (rows): by the verdict that `search:` accepts.
 
     With `search: {robust: true}` a layout is left out as well if the upper end of its peak's
     prediction interval exceeds the capacity, so fewer layouts are allowed, never more.

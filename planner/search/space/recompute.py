@@ -1,8 +1,8 @@
-"""Recompute in the search: which kinds matter, and how many whole layers of each chunk.
+"""Recompute in the search: which kinds matter, and how many layers of each chunk.
 
 Of one layout the step grows and the peak memory falls with every further layer that each chunk
-recomputes. So of the counts that fit the lowest is the fastest: it is found by bisection over the
-peak, and no other is enumerated.
+recomputes. So of the counts that fit the lowest is the fastest: bisection over the peak
+finds it, and no other is enumerated.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ where n_s is what stage s holds (`planner.search.stage_splits.options`).
 **Dynamic program.** Over (stage, layers placed) it finds the split whose slowest stage is fastest,
 in O(S · L · N). That is the best split where rest and host do not depend on it.
 
-**Branch and bound.** Where they do, take the split just found. A better one is no faster in its
-slowest stage, so it must gain elsewhere: its largest stage is smaller, in dense parameters or in
-those of experts, or some stage is slower than all of this split's, beside which more of the host
-hides. Each of these is a restriction of the options, searched in turn; a branch whose bound reaches
-the best step so far is closed.
+**Branch and bound.** Where they do, start from that split. No other has a faster slowest stage, so
+a better one gains elsewhere: its largest stage is smaller, in dense parameters or in those of
+experts, or one of its stages is slower than all of the first split's, and hides more of the host's
+work. Each case is a restriction of the options and a branch of its own; a branch whose bound
+reaches the best step so far is closed.
 
 **What stays open.** Interleaved chunks that differ also wait for the last one's head, which counts
-of layers per stage do not tell. A split that is found is costed with that wait. Where the same
-counts in other chunks might avoid it, the bound without it is returned as `open_seconds`.
+of layers per stage do not determine. A split is costed with that wait. Where the same counts in
+other chunks might avoid it, the bound without it is returned as `open_seconds`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class StageSplit:
 class BestSplit:
     """The best split below a limit, None where there is none.
 
-    open_seconds: the lowest step that a split which is not told apart from it might have; inf where
-    no such split is open.
+    open_seconds: the lowest step that the same counts of layers per stage might have in other
+    chunks; inf where no such split could be faster.
     """
 
     split: StageSplit | None
@@ -107,7 +107,7 @@ def split_bound(
 # --- the dynamic program --------------------------------------------------------------------------
 
 
-def least_maximum(cost: FloatArray, total: int) -> float:
+def lowest_maximum(cost: FloatArray, total: int) -> float:
     """The minimum, over all counts that sum to `total`, of the most expensive stage's cost.
 
     cost: (S, I, N) of stage s with i layers before it that holds n; inf where not allowed.
@@ -116,10 +116,10 @@ def least_maximum(cost: FloatArray, total: int) -> float:
     return float(reached[-1][total])
 
 
-def least_sum(cost: FloatArray, total: int) -> list[int] | None:
+def lowest_sum(cost: FloatArray, total: int) -> list[int] | None:
     """The counts of the lowest summed cost; None where none is allowed.
 
-    Of equal sums the one whose last stages hold fewest. cost: as for `least_maximum`.
+    Of equal sums the one whose last stages hold fewest. cost: as for `lowest_maximum`.
     """
     reached, choices = _tables(cost, total, np.add, 0.0)
     if not np.isfinite(reached[-1][total]):
@@ -167,14 +167,14 @@ def _bound(seconds: StageSeconds, allowed: BoolArray, total: int) -> float:
 
     A step is at least (a) its slowest pipeline plus the smallest largest rest, and (b) the largest
     pipeline + rest of any one stage. Whichever option is the slowest stage, the step is at least
-    its own and the dynamic program's value of (a) or (b), plus what the host adds beside it.
+    its own and the dynamic program's value of (a) or (b), plus what the host then adds.
     """
-    rest = least_maximum(_only(seconds.rest, allowed), total)
+    rest = lowest_maximum(_only(seconds.rest, allowed), total)
     if rest == np.inf:
         return np.inf
     bound = 0.0
     for stage in (seconds.pipeline + rest, seconds.pipeline + seconds.rest):
-        slowest = np.maximum(stage, least_maximum(_only(stage, allowed), total))
+        slowest = np.maximum(stage, lowest_maximum(_only(stage, allowed), total))
         bound = max(bound, float((slowest + seconds.host)[allowed].min()))
     return bound * (1.0 - ROUNDING)
 
@@ -182,9 +182,9 @@ def _bound(seconds: StageSeconds, allowed: BoolArray, total: int) -> float:
 def _fastest_counts(seconds: StageSeconds, allowed: BoolArray, total: int) -> list[int]:
     """Layers per stage: the fastest slowest stage, then the smallest rest, then the most even."""
     for cost in (seconds.pipeline, seconds.rest):
-        least = least_maximum(_only(cost, allowed), total)
-        allowed = allowed & (cost <= least * (1.0 + ROUNDING))
-    counts = least_sum(_only(seconds.pipeline**2, allowed), total)
+        lowest = lowest_maximum(_only(cost, allowed), total)
+        allowed = allowed & (cost <= lowest * (1.0 + ROUNDING))
+    counts = lowest_sum(_only(seconds.pipeline**2, allowed), total)
     assert counts is not None  # some split reaches both minima
     return counts
 

@@ -3,10 +3,10 @@
 Arrays have shape (S, I, N): an option is that stage s, with i layers before it, holds n layers.
 What comes before matters where layers differ by position; elsewhere I is 1.
 
-Layers stay in model order, chunk after chunk, with at least one in each chunk, or as many as each
+Layers stay in model order, chunk after chunk: one or more in each chunk, and no fewer than each
 chunk recomputes. The embedding is on the first stage; prediction layers, head and loss on the last.
 Of a model with leading dense layers and experts, each distribution of the dense layers over the
-first chunks fixes how many of them every stage holds, so that counts alone describe the rest.
+first chunks fixes how many of them every stage holds, so that counts describe the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StageContents:
     """What stages may hold, for one distribution of the leading dense layers over the chunks.
 
     by_kind: layers of each kind, (S, I, N) each; allowed: which options exist, (S, I, N);
-    fewest: the layers that each chunk has at least; num_fixed: so many of the first chunks have
+    fewest: minimum layers of each chunk; num_fixed: so many of the first chunks have
     exactly those.
     """
 
@@ -139,10 +139,10 @@ def _contents_by_position(ctx: CostContext, pp: int) -> StageContents:
     model, total = ctx.model, ctx.model.num_layers
     stage, before, count = np.ogrid[:pp, : total + 1, : total + 1]
     inside = before + count <= total
-    held, start = np.where(inside, count, 0), np.where(inside, before, 0)
+    layers, start = np.where(inside, count, 0), np.where(inside, before, 0)
     if model.layer_pattern is None:
-        start = np.clip(_num_leading(ctx) - start, 0, held)  # dense layers on the stage
-    by_kind = kinds_among(model, held, start, stage == pp - 1)
+        start = np.clip(_num_leading(ctx) - start, 0, layers)  # dense layers on the stage
+    by_kind = kinds_among(model, layers, start, stage == pp - 1)
     return StageContents(by_kind, inside & (count > 0) & (stage >= 0), (1,) * pp, 0)
 
 
@@ -239,7 +239,7 @@ def _fits(ctx: CostContext, search: Search, table: LayoutTable, holds: memory.Ho
 def stage_seconds(
     ctx: CostContext, table: LayoutTable, options: StageOptions, traffic: TrafficCosts
 ) -> StageSeconds:
-    """Each option costed as if all stages waited for it alone."""
+    """Each option costed as if it were the stage that all others wait for."""
     time = step_time(ctx, table, options.costs, traffic(options.costs))
     rest = time.dp + time.optimizer
     running = time.total - time.straggler

@@ -1,7 +1,7 @@
 """Best stage splits within the search: which layouts need one, and the problem that has both.
 
-A search over every stage split is one over layouts in their default split and, beside them, those
-layouts in the one split that is best for each:
+A search over every stage split is one over layouts in their default split together with layouts in
+the one split that is best for each:
 
 - a layout whose bound over all other splits lies above the search's threshold needs none;
 - every other layout is given its best split over all placements, by rising bound
@@ -144,7 +144,7 @@ class StageSplitSearch:
         self.ctx, self.search, self.top_k = ctx, search, top_k
         self.num_solved = 0
         self.open_seconds = inf
-        """The lowest step of a split that was not told apart from one that was found."""
+        """The lowest step that splits which stay open might have (see `best_split`); inf: none."""
         self._waiting, self._placed = OpenList.empty(empty), OpenList.empty(empty)
         self._unbounded: list[tuple[LayoutTable, BoolArray]] = []
         self._unbounded_floor = inf
@@ -152,15 +152,15 @@ class StageSplitSearch:
         self._steps: dict[Layout, float] = {}
         """The lowest step so far of each of the best layouts, whatever its split."""
 
-    # --- what others ask ---
+    # --- what is known ---
 
     @property
     def splits(self) -> tuple[StageLayers, ...]:
-        """The splits found so far that beat their layout's default split."""
+        """The splits so far that beat their layout's default split."""
         return tuple(self._splits)
 
     def problem(self, table: LayoutTable) -> LayoutProblem:
-        """Layouts in the default split, and beside them those in a better one."""
+        """The layouts in the default split together with those in a better one."""
         if not self._splits:
             return LayoutProblem(self.ctx, table)
         return NamedSplitProblem(self.ctx, table, self._named, self._splits)
@@ -172,7 +172,7 @@ class StageSplitSearch:
 
     @property
     def bound(self) -> float:
-        """No split that waits, is open or was found is faster; inf where there is none."""
+        """No split that waits, stays open or was computed is faster; inf where there is none."""
         best = min(self._steps.values(), default=inf)
         return min(self.waiting_bound, self.open_seconds, best)
 
@@ -184,7 +184,7 @@ class StageSplitSearch:
             return inf
         return max(steps[self.top_k - 1], steps[0] * (1.0 + self.search.tie_fraction))
 
-    # --- what others tell ---
+    # --- what comes in ---
 
     def add(self, table: LayoutTable, fits: BoolArray, floor_seconds: float) -> None:
         """Let layouts wait whose splits are searched.
@@ -197,7 +197,7 @@ class StageSplitSearch:
         self._unbounded_floor = min(self._unbounded_floor, floor_seconds)
 
     def record(self, problem: LayoutProblem, result: SearchResult) -> None:
-        """Note the steps of the best layouts that a search found."""
+        """Note the steps of a search's best layouts."""
         for row in (result.fastest, result.best, *result.runners_up):
             if row is not None:
                 layout = replace(problem.layout(row.layout_index), stage_layers=None)
@@ -211,7 +211,7 @@ class StageSplitSearch:
     def solve(self, must_stop: Callable[[bool], bool]) -> int:
         """Compute best splits by rising bound while bounds lie within the threshold.
 
-        must_stop: asked before each step, with whether there is any better split to show. Returns
+        must_stop: called before each layout, with whether there is a better split to show. Returns
         how many layouts have a split that is better than the default.
         """
         before, size = len(self._splits), FIRST_PLACED
