@@ -25,14 +25,14 @@ from planner.search.bounds import TierSpace, minimum_costs
 from planner.search.placement import Fill
 from planner.search.space.limits import BLOCK_ROWS
 
-Rows = IntArray | slice
-"""Positions of rows, or a slice of them, which copies nothing."""
+Positions = IntArray | slice
+"""Positions in a table; a slice of it copies nothing."""
 
 LayoutCosts = Callable[[CostContext, LayoutTable], ShapeCosts]
 """What layouts cost wherever they live: `planner.cost.step.shape_costs`, or a lower bound of it."""
 
-RowFormula = Callable[[Rows, LayoutTable], FloatArray]
-"""One number per row, of positions among the rows and of their layouts."""
+RowFormula = Callable[[Positions, LayoutTable], FloatArray]
+"""One number per row of some rows, from positions among them and the layouts there."""
 
 
 # --- groups and their splits ----------------------------------------------------------------------
@@ -132,11 +132,11 @@ class LayoutProblem:
         tp = self.table.tp[indices]
         return [a for a in range(1, self.widths[0] + 1) if np.any(tp % a == 0)]
 
-    def _bounds(self, rows: Rows, tp_innermost: Sequence[int | None]) -> FloatArray:
+    def _bounds(self, rows: Positions, tp_innermost: Sequence[int | None]) -> FloatArray:
         """The lowest of the bounds given each number of tp members, None for any number."""
         degrees = self.degrees[rows]
 
-        def bounds(at: Rows, table: LayoutTable) -> FloatArray:
+        def bounds(at: Positions, table: LayoutTable) -> FloatArray:
             costs = self._costs(self.ctx, table)
             each = [self._bound(degrees[at], table, costs, number) for number in tp_innermost]
             return np.asarray(np.min(each, axis=0))
@@ -183,19 +183,18 @@ class LayoutProblem:
             return np.ones(len(placements), dtype=bool)
         distinct, inverse = np.unique(placements.prod(axis=1), axis=0, return_inverse=True)
         possible: set[Fill] = set(self.space.fills)
-        return np.array([tuple(fill) in possible for fill in distinct.tolist()])[
-            inverse.reshape(-1)
-        ]
+        fits = np.array([tuple(fill) in possible for fill in distinct.tolist()])
+        return fits[inverse.reshape(-1)]
 
     def _placed_steps(self, indices: IntArray, placements: IntArray) -> FloatArray:
-        def seconds(at: Rows, table: LayoutTable) -> FloatArray:
+        def seconds(at: Positions, table: LayoutTable) -> FloatArray:
             costs = self._costs(self.ctx, table)
             traffic = channel_costs(self.ctx, costs.traffic, splits_of(placements[at]))
             return np.asarray(step_time(self.ctx, table, costs, traffic).total, dtype=np.float64)
 
         return self._per_row(indices, seconds)
 
-    def _per_row(self, rows: Rows, formula: RowFormula) -> FloatArray:
+    def _per_row(self, rows: Positions, formula: RowFormula) -> FloatArray:
         """`formula` of the rows' layouts, all at once."""
         return np.asarray(formula(slice(None), self.table.take(rows)), dtype=np.float64)
 
@@ -204,7 +203,7 @@ class LayoutProblem:
     def slow_tier_seconds(self, indices: IntArray, placements: IntArray) -> FloatArray:
         """Busy seconds of all tiers but the innermost in a step, summed over groups, (R)."""
 
-        def seconds(at: Rows, table: LayoutTable) -> FloatArray:
+        def seconds(at: Positions, table: LayoutTable) -> FloatArray:
             costs = self._costs(self.ctx, table)
             traffic = channel_costs(self.ctx, costs.traffic, splits_of(placements[at]))
             times = occurrences(self.ctx, table)
@@ -255,9 +254,8 @@ def _concatenated(blocks: Iterable[FloatArray]) -> FloatArray:
 
 def _free(cost: GroupCost) -> GroupCost:
     """The same traffic at no cost, of the same shape."""
-    return GroupCost(
-        0.0 * cost.latency_seconds, tuple(0.0 * busy for busy in cost.busy_seconds)
-    )  # fmt: skip
+    busy = tuple(0.0 * seconds for seconds in cost.busy_seconds)
+    return GroupCost(0.0 * cost.latency_seconds, busy)
 
 
 # --- problems whose bounds hold in other stage splits ---------------------------------------------

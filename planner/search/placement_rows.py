@@ -70,9 +70,8 @@ def allowed_blocks(
     few = _few_placements(degrees, widths)
     all_rows: Iterable[IntArray] = [few] if few is not None else _many_placements(degrees, widths)
     for block in all_rows:
-        violated = constraint_violations(
-            problem, np.full(len(block), index), block, constraints
-        )  # fmt: skip
+        indices = np.full(len(block), index)
+        violated = constraint_violations(problem, indices, block, constraints)
         yield block[~np.any(list(violated.values()), axis=0)] if violated else block
 
 

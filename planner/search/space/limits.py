@@ -66,9 +66,10 @@ def within_limits(
     usage: memory.StageMemory,
     peak_bytes: Numeric,
 ) -> Numeric:
-    """Where an accelerator holds peaks, (rows) or of any number of stages, that come from `usage`.
+    """Which peaks an accelerator's memory allows, of layouts (rows) or of stages of one layout.
 
-    What is offloaded to the host is not looked at.
+    usage: the terms of the peaks, from which their prediction intervals follow. Whether the host's
+    memory holds what is offloaded is not checked here.
     """
     allowed = np.asarray(peak_bytes <= peak_limit_bytes(ctx, search))
     if search.robust:

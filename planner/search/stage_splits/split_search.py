@@ -31,8 +31,8 @@ from planner.problem.scenario import Search
 from planner.search.interface import SearchResult, SideConstraints
 from planner.search.layout_problem import (
     LayoutProblem,
+    Positions,
     RowFormula,
-    Rows,
     changed_split_problem,
     splits_of,
 )
@@ -115,7 +115,7 @@ class NamedSplitProblem(LayoutProblem):
     def _split(self, i: int) -> StageLayers:
         return self.splits[i - self.num_default]
 
-    def _per_row(self, rows: Rows, formula: RowFormula) -> FloatArray:
+    def _per_row(self, rows: Positions, formula: RowFormula) -> FloatArray:
         """One split after another, the default first: a table has one split for all its rows."""
         indices = np.arange(self.num_layouts)[rows] if isinstance(rows, slice) else rows
         result = np.zeros(len(indices))
