@@ -251,8 +251,8 @@ def _split_of_counts(
 ) -> tuple[int, ...]:
     """Layers of each stage, or of each chunk where chunks are expressed.
 
-    Chunks of a stage are as even as can be; what is left over goes to middle chunks first, then to
-    the latest.
+    Chunks of a stage are as even as can be. A layer more goes to the latest of them, and to the
+    first or last of all chunks, which have the embedding and the head, only after the others.
     """
     pp, vp = int(table.pp[0]), int(table.vp[0])
     if vp == 1 or ctx.software.stage_splits == "ends":

@@ -178,9 +178,9 @@ def _distributions(leading: int, chunks: int) -> Iterator[list[int]]:
 
 
 def expressible(ctx: CostContext, table: LayoutTable, fits: BoolArray) -> Iterator[BoolArray]:
-    """The options that the software can express, (S, I, N); together all that a split may mix.
+    """Sets of options that the software can express, (S, I, N) each; a split uses one of the sets.
 
-    Software that sets first and last stage apart has one number of layers on all in the middle.
+    Software that sets only the first and last stage has one number of layers on all others.
     """
     if ctx.software.stage_splits == "any":
         yield fits
