@@ -117,13 +117,13 @@ MUTATIONS = (
         "restrictions of search: ignored", "search/space/enumerate.py",
         "self._keep(np.isin(values, wanted), SEARCH_RULE)",
         "self._keep(np.isin(values, values), SEARCH_RULE)",
-        ("tests/search/test_relaxations.py::test_no_legal_layout_has_no_nearest_miss",),
+        ("tests/search/test_relaxation.py::test_no_legal_layout_has_no_nearest_miss",),
     ),
     Mutation(
         "memory filter off", "search/space/limits.py",
         "allowed = np.asarray(peak_bytes <= peak_limit_bytes(ctx, search))",
         "allowed = np.asarray(peak_bytes <= np.inf)",
-        ("tests/search/test_relaxations.py::test_nearest_miss_is_the_least_peak_of_all",),
+        ("tests/search/test_relaxation.py::test_nearest_miss_is_the_least_peak_of_all",),
     ),
     Mutation(
         "families bounded without free context traffic", "search/family_bounds.py",

@@ -24,7 +24,7 @@ from planner.planning.plan import Plan
 from planner.planning.solve import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
-from planner.search.infeasible import relaxations
+from planner.search.infeasible import relaxation
 from planner.search.infeasible.given_keys import (
     completions,
     conflict_of_keys,
@@ -151,7 +151,7 @@ def _impossible(
         if len(table) and fits_in_memory(ctx, asked, table).any():
             rule = _rule(ctx, scenario, values, PLACEMENT_RULE, {})
             return WhyNot(best, values, "illegal", rules=(rule,))
-        miss = relaxations.nearest_miss(ctx, asked, table)
+        miss = relaxation.nearest_miss(ctx, asked, table)
         misses += [miss] if miss is not None else []
     if misses:
         miss = min(misses, key=lambda one: one["over_bytes"])

@@ -31,7 +31,7 @@ from planner.problem.scenario import (
     scenario_to_document,
 )
 from planner.search.families import BOUND_RULE, Answer
-from planner.search.infeasible import relaxations
+from planner.search.infeasible import relaxation
 from planner.search.infeasible.conflict import conflict
 from planner.search.interface import PlacedLayout, SideConstraints, Watch, unwatched
 from planner.search.layout_problem import LayoutProblem, grid_of, splits_of
@@ -156,7 +156,7 @@ def _plan_of_choice(
         return replace(
             none,
             choice=choice,
-            relaxations=relaxations.of_open(scenario, none.relaxations),
+            relaxations=relaxation.of_open(scenario, none.relaxations),
         )
     plan_ = _plan_of(best, started, reasons)
     assert plan_.search is not None
@@ -396,7 +396,7 @@ def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTabl
         table, _ = layouts(ctx, scenario.search, prune=False)
     return replace(
         base,
-        nearest_miss=relaxations.nearest_miss(ctx, scenario.search, table),
-        relaxations=relaxations.relaxations(scenario) if base.status == "infeasible" else (),
+        nearest_miss=relaxation.nearest_miss(ctx, scenario.search, table),
+        relaxations=relaxation.relaxations(scenario) if base.status == "infeasible" else (),
         reasons=conflict(scenario) if base.status == "infeasible" else (),
     )

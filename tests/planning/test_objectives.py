@@ -22,7 +22,7 @@ from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.report.text.pieces import plain_text
 from planner.report.text.plan import plan_report
-from planner.search.infeasible import relaxations
+from planner.search.infeasible import relaxation
 from planner.search.layout_problem import LayoutProblem
 from planner.search.one_layout import best_placement
 from planner.search.space.enumerate import layouts
@@ -350,7 +350,7 @@ def test_oth_02_an_elastic_table_of_node_counts(
     2,592 to 3,168. Pairs of tensor-parallel ranks can.
     """
     if nodes == 80:  # what would help is a long search, and sought at 100 too
-        monkeypatch.setattr(relaxations, "relaxations", lambda scenario: ())
+        monkeypatch.setattr(relaxation, "relaxations", lambda scenario: ())
     base = api.load_scenario(
         "llama3-8b-h100x8",
         {

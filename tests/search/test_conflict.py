@@ -20,7 +20,7 @@ from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
 from planner.search.infeasible.conflict import conflict, minimal, smallest_hitting_set
-from planner.search.infeasible.relaxations import MAX_MULTIPLE
+from planner.search.infeasible.relaxation import MAX_MULTIPLE
 from planner.search.placement import fills
 from planner.search.rules.model import rules_for
 from planner.search.space.enumerate import layouts

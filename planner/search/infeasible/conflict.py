@@ -26,7 +26,7 @@ from planner.layouts.arrays import BoolArray
 from planner.layouts.grids import grids_nest
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.infeasible.relaxations import is_placeable, multiples
+from planner.search.infeasible.relaxation import is_placeable, multiples
 from planner.search.layout_problem import LayoutProblem
 from planner.search.rules.model import rules_for
 from planner.search.space.enumerate import NESTED_RULE, layouts

@@ -9,7 +9,7 @@ from planner.cost.context import CostContext
 from planner.planning.assess import memory_report
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.search.infeasible.relaxations import of_open
+from planner.search.infeasible.relaxation import of_open
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,
