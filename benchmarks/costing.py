@@ -19,8 +19,8 @@ from planner.api import load_scenario
 from planner.cost import memory, step
 from planner.cost.context import CostContext
 from planner.layouts.layout import LayoutTable
+from planner.search.layout_problem import LayoutProblem, splits_of
 from planner.search.placement import fills, order_placements
-from planner.search.problem import LayoutProblem, splits_of
 from planner.search.space.enumerate import layouts
 
 BLOCK = 16384
@@ -33,7 +33,7 @@ def candidates(ctx: CostContext, num_rows: int) -> tuple[LayoutTable, np.ndarray
     table, _ = layouts(ctx, Search(cp_kind=ctx.software.cp_kinds[:1]))
     problem = LayoutProblem(ctx, table)
     fill = fills(problem.widths, ctx.num_accelerators)[0]
-    placed, nested = order_placements(problem.degrees, problem.orders(0)[0], fill)
+    placed, nested = order_placements(problem.degrees, problem.framework_orders(0)[0], fill)
     rows = np.flatnonzero(nested)
     chosen = np.resize(np.random.default_rng(0).permutation(rows), num_rows)
     return table.take(chosen), placed[chosen]

@@ -38,55 +38,56 @@ class Mutation:
 
 
 OPTIMUM = ("tests/search/test_optimize.py",)
-PROBLEM = ("tests/search/test_problem.py",)
+PROBLEM = ("tests/search/test_layout_problem.py",)
 ASSIGN = ("tests/search/test_assign.py",)
 FAMILIES = ("tests/search/test_families.py",)
 CERTIFY = ("tests/search/test_certify.py",)
-REASONS = ("tests/search/test_reasons.py::test_a_rule_and_a_restriction_are_named_together",)
-SPLITS = ("tests/search/test_splits.py",)
-STAGES = ("tests/search/test_stages.py",)
+CONFLICT = ("tests/search/test_conflict.py::test_a_rule_and_a_restriction_are_named_together",)
+SPLITS = ("tests/search/test_split_search.py",)
+BEST_SPLIT = ("tests/search/test_best_split.py",)
 INVENTORY = ("tests/search/test_inventory.py",)
 WHY_NOT = ("tests/advise/test_why_not.py",)
 
 MUTATIONS = (
     Mutation(
-        "bound scaled by 1.01", "search/problem.py",
+        "bound scaled by 1.01", "search/layout_problem.py",
         "return np.where(possible, total, np.inf)",
         "return np.where(possible, 1.01 * total, np.inf)", PROBLEM,
     ),
     Mutation(
         "largest instead of least over a group's splits", "search/bounds.py",
-        "return float(np.min(np.broadcast_to(part, len(options))))",
-        "return float(np.max(np.broadcast_to(part, len(options))))", PROBLEM,
+        "return float(np.min(np.broadcast_to(component, len(options))))",
+        "return float(np.max(np.broadcast_to(component, len(options))))", PROBLEM,
     ),
     Mutation(
-        "tighter bound beside the wrong room", "search/problem.py",
-        "inner = (1, width if shares else width // (tp_inside or 1))",
-        "inner = (1, max(1, width // (tp_inside or 1) // 2))", PROBLEM,
+        "tighter bound with too few members beside tp", "search/bounds.py",
+        "return 1, width if shares_atoms else width // tp_innermost",
+        "return 1, max(1, width // tp_innermost // 2)", PROBLEM,
     ),
     Mutation(
         "threshold one layout too low", "search/optimize.py",
-        "self.kth = heapq.nsmallest(self._top_k, steps)[-1]",
-        "self.kth = heapq.nsmallest(self._top_k, steps)[max(0, self._top_k - 2)]", OPTIMUM,
+        "self.kth_seconds = heapq.nsmallest(self.top_k, steps)[-1]",
+        "self.kth_seconds = heapq.nsmallest(self.top_k, steps)[max(0, self.top_k - 2)]", OPTIMUM,
     ),
     Mutation(
         "ties are not searched", "search/optimize.py",
-        "return bound < inf and (bound < self.kth or bound <= self.tie_limit)",
-        "return bound < inf and bound < self.least", OPTIMUM,
+        "return bound < inf and (bound < self.kth_seconds or bound <= self.tie_limit_seconds)",
+        "return bound < inf and bound < self.lowest_seconds", OPTIMUM,
     ),
     Mutation(
-        "placements of a shape left out", "search/placement.py",
+        "placements of a layout left out", "search/placement.py",
         "yield block\n\n\ndef placements(", "yield block[1:]\n\n\ndef placements(",
         ("tests/search/test_placement.py",),
     ),
     Mutation(
-        "only the fullest fill", "search/rows.py",
+        "only the fullest fill", "search/placement_rows.py",
         "for fill in fills(widths, prod(degrees)):\n        yield from",
         "for fill in fills(widths, prod(degrees))[:1]:\n        yield from", OPTIMUM,
     ),
     Mutation(
         "tie rule inverted", "search/assign.py",
-        "            ~candidates.framework,\n", "            candidates.framework,\n", OPTIMUM,
+        "            ~candidates.in_framework_order,\n",
+        "            candidates.in_framework_order,\n", OPTIMUM,
     ),
     Mutation(
         "coefficients rounded up", "search/assign.py",
@@ -94,16 +95,16 @@ MUTATIONS = (
         "units = np.ceil(excess / span * 2.0**bits)", ASSIGN,
     ),
     Mutation(
-        "the least row dropped from a long list", "search/assign.py",
-        "return np.union1d(best, [least])", "return best[best != least]", ASSIGN,
+        "the fastest row dropped from a long list", "search/assign.py",
+        "return np.union1d(best, [fastest])", "return best[best != fastest]", ASSIGN,
     ),
     Mutation(
         "forbidden rows are allowed", "search/assign.py",
         "allowed &= ~rows", "allowed &= True", ASSIGN,
     ),
     Mutation(
-        "side constraints do not filter placements", "search/rows.py",
-        "yield block[~np.any(list(outside.values()), axis=0)] if outside else block",
+        "side constraints do not filter placements", "search/placement_rows.py",
+        "yield block[~np.any(list(violated.values()), axis=0)] if violated else block",
         "yield block", OPTIMUM,
     ),
     Mutation(
@@ -116,37 +117,37 @@ MUTATIONS = (
         "restrictions of search: ignored", "search/space/enumerate.py",
         "self._keep(np.isin(values, wanted), SEARCH_RULE)",
         "self._keep(np.isin(values, values), SEARCH_RULE)",
-        ("tests/search/test_relax.py::test_no_legal_layout_has_no_nearest_miss",),
+        ("tests/search/test_relaxation.py::test_no_legal_layout_has_no_nearest_miss",),
     ),
     Mutation(
-        "memory filter off", "search/space/room.py",
-        "allowed = peak <= memory.limit_bytes(ctx, search.memory)",
-        "allowed = peak <= np.inf",
-        ("tests/search/test_relax.py::test_nearest_miss_is_the_least_peak_of_all",),
+        "memory filter off", "search/space/limits.py",
+        "allowed = np.asarray(peak_bytes <= peak_limit_bytes(ctx, search))",
+        "allowed = np.asarray(peak_bytes <= np.inf)",
+        ("tests/search/test_relaxation.py::test_nearest_miss_is_the_least_peak_of_all",),
     ),
     Mutation(
-        "families bounded without free context traffic", "search/families.py",
-        "lower[cut] = any_kind_bounds(ctx, part.take(cut), any_split)",
-        "lower[cut] = 1.2 * any_kind_bounds(ctx, part.take(cut), any_split)", FAMILIES,
+        "families bounded without free context traffic", "search/family_bounds.py",
+        "lower[has_cp] = any_kind_bounds(ctx, block.take(has_cp), any_split)",
+        "lower[has_cp] = 1.2 * any_kind_bounds(ctx, block.take(has_cp), any_split)", FAMILIES,
     ),
     Mutation(
         "families left behind once something fits", "search/families.py",
-        "more_rows = min(whole.rest, split.rest) <= threshold and",
-        "more_rows = min(whole.rest, split.rest) <= 0.5 * threshold and", FAMILIES,
+        "return num_open > 0 and self.families_bound <= self.threshold",
+        "return num_open > 0 and self.families_bound <= 0.5 * self.threshold", FAMILIES,
     ),
     Mutation(
-        "a robust bound without its factor", "search/families.py",
-        "lower = lower * factor\n", "lower = 2.0 * lower * factor\n", FAMILIES,
+        "a robust bound without its factor", "search/family_bounds.py",
+        "lower = lower * weights\n", "lower = 2.0 * lower * weights\n", FAMILIES,
     ),
     Mutation(
         "certificate takes any bound", "search/certify.py",
-        'if result.status == "optimal" and least_open * slack < result.threshold_seconds:',
-        'if result.status == "none" and least_open * slack < result.threshold_seconds:', CERTIFY,
+        'if result.status == "optimal" and open_bound * slack < result.threshold_seconds:',
+        'if result.status == "none" and open_bound * slack < result.threshold_seconds:', CERTIFY,
     ),
     Mutation(
-        "told bounds forget what waits", "search/optimize.py",
-        "least = lower[waiting[0][0]].item() if waiting else bound",
-        "least = seen.least", ("tests/search/test_watch.py",),
+        "reported bounds forget what waits", "search/optimize.py",
+        "lowest_open = self.lower[waiting[0][0]].item() if waiting else bound",
+        "lowest_open = self.incumbents.lowest_seconds", ("tests/search/test_watch.py",),
     ),
     Mutation(
         "copies by ZeRO stage are kept", "search/space/crossings.py",
@@ -158,14 +159,15 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "a hitting set that is not smallest", "search/infeasible/hitting.py",
-        "for member in sorted(left[0], key=rank.__getitem__):",
-        "for member in sorted(left[0], key=rank.__getitem__)[:1]:",
-        ("tests/search/test_hitting.py",),
+        "a hitting set that is not smallest", "search/infeasible/conflict.py",
+        "for member in sorted(unmet[0], key=rank.__getitem__):",
+        "for member in sorted(unmet[0], key=rank.__getitem__)[:1]:",
+        ("tests/search/test_conflict.py::test_smallest_is_that_of_all_subsets",),
     ),
     Mutation(
-        "reasons keep what is not needed", "search/infeasible/reasons.py",
-        "if not feasible(scenario, others):", "if feasible(scenario, ()) and False:", REASONS,
+        "a conflict keeps what is not needed", "search/infeasible/conflict.py",
+        "if not _is_feasible(scenario, others):", "if _is_feasible(scenario, ()) and False:",
+        CONFLICT,
     ),
     Mutation(
         "why-not completes without its keys", "search/space/restrictions.py",
@@ -173,31 +175,31 @@ MUTATIONS = (
         "return search", WHY_NOT,
     ),
     Mutation(
-        "nearest values need not be legal", "search/infeasible/forbidden.py",
+        "nearest values need not be legal", "search/infeasible/given_keys.py",
         "        if len(table):\n            return True\n    return False",
         "        return True\n    return True", WHY_NOT,
     ),
     Mutation(
-        "bound of all splits scaled by 1.01", "search/splits/best_split.py",
-        "return found * (1.0 - SLACK)", "return found * 1.01", STAGES,
+        "bound of all splits scaled by 1.01", "search/stage_splits/best_split.py",
+        "return bound * (1.0 - ROUNDING)", "return bound * 1.01", BEST_SPLIT,
     ),
     Mutation(
-        "splits that memory does not hold", "search/splits/best_split.py",
-        "fits=stages.allowed & fits,", "fits=stages.allowed,", STAGES,
+        "splits that memory does not hold", "search/stage_splits/options.py",
+        "fits=contents.allowed & fits,", "fits=contents.allowed,", BEST_SPLIT,
     ),
     Mutation(
-        "chunks without the layers that each runs again", "search/splits/best_split.py",
-        "np.maximum(chunks, least_each)", "np.maximum(chunks, 1)", STAGES,
+        "chunks without the layers that each recomputes", "search/stage_splits/options.py",
+        "np.maximum(leading, fewest_each)", "np.maximum(leading, 1)", BEST_SPLIT,
     ),
     Mutation(
-        "bound over placements without the cheapest", "search/splits/rows.py",
-        "np.minimum.at(least, shapes, problem.score_rows(shapes, rows))",
-        "np.fmax.at(least, shapes, problem.score_rows(shapes, rows))", SPLITS,
+        "bound over placements without the cheapest", "search/stage_splits/split_search.py",
+        "np.minimum.at(lowest, indices, problem.step_seconds(indices, rows))",
+        "np.fmax.at(lowest, indices, problem.step_seconds(indices, rows))", SPLITS,
     ),
     Mutation(
         "the mean stage keeps a layer more", "cost/stage_split_bounds.py",
         "layers = kinds[most].share * num_layers(ctx.model) - pp * counted",
-        "layers = kinds[most].share * num_layers(ctx.model) - pp * counted + pp", STAGES,
+        "layers = kinds[most].share * num_layers(ctx.model) - pp * counted + pp", BEST_SPLIT,
     ),
     Mutation(
         "a count that some splits alone have is left out", "search/space/recompute.py",
@@ -205,12 +207,13 @@ MUTATIONS = (
     ),
     Mutation(
         "an inventory's domains without one more in use", "search/inventory.py",
-        "inner[1:] += used + of_size * size", "inner[1:] += of_size * size", INVENTORY,
+        "cost[1:] += per_domain + per_accelerator * size",
+        "cost[1:] += per_accelerator * size", INVENTORY,
     ),
     Mutation(
-        "an inventory's blocks shared out to the dearest", "search/inventory.py",
-        "chosen = int(np.argmin(before[need - k] + item.cost[k]))",
-        "chosen = int(k[before[need - k] < NEVER][0])", INVENTORY,
+        "an inventory's blocks go to the most expensive", "search/inventory.py",
+        "chosen = int(np.argmin(before[number - k] + item.cost[k]))",
+        "chosen = int(k[before[number - k] < NEVER][0])", INVENTORY,
     ),
 )  # fmt: skip
 

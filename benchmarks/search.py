@@ -2,10 +2,11 @@
 
     python benchmarks/search.py [SCENARIO...] [--picture FILE]
 
-Both sides start from a parsed scenario. Exhaustive: every layout that is legal and fits, written
-out (`search.enumerate`), and all its placements over all fills, costed in blocks by the same
-vectorised step. Where that would take more than two minutes (--most), layouts are drawn at random
-and their rate is carried over: such seconds are marked ~. Times are CPU seconds of this process.
+Both sides start from a parsed scenario. Exhaustive: every layout that is legal and fits is
+enumerated (`search.space.enumerate`), and all its placements over all fills are costed in blocks by
+the same vectorised step. Where that would take more than two minutes (--most), layouts are sampled
+at random and the time follows from their rate: it is marked ~. Times are CPU seconds of this
+process.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import numpy as np
 from planner.api import load_scenario, plan
 from planner.cost.context import CostContext
 from planner.problem.scenario import Scenario
-from planner.search.placement import SideConstraints, count_placements, fills
-from planner.search.problem import LayoutProblem
-from planner.search.rows import blocks
+from planner.search.interface import NO_CONSTRAINTS
+from planner.search.layout_problem import LayoutProblem
+from planner.search.placement import count_placements, fills
+from planner.search.placement_rows import allowed_blocks, join_blocks
 from planner.search.space.enumerate import layouts
-from planner.search.space.room import accepted
+from planner.search.space.limits import fits_in_memory
 
 SAMPLED_SECONDS = 5.0
 BLOCK_ROWS = 16384
@@ -50,34 +52,35 @@ SCENARIOS = (
 
 @dataclass(frozen=True)
 class Exhaustive:
-    """What costing everything takes, and the least step found (of all or of the drawn rows)."""
+    """What costing everything takes, and the lowest step of the rows costed (all, or a sample)."""
 
-    shapes: int
+    layouts: int
     placements: int
     seconds: float
     estimated: bool
-    least: float
+    lowest_seconds: float
 
 
 def exhaustive(scenario: Scenario, most_seconds: float) -> Exhaustive:
-    """Write out and cost every row, or as many as tell the rate."""
+    """Enumerate and cost every row, or as many as give the rate."""
     start = time.process_time()
     ctx = CostContext.of(scenario)
     table, _ = layouts(ctx, scenario.search)
-    problem = LayoutProblem(ctx, table.take(accepted(ctx, scenario.search, table)))
-    written = time.process_time() - start
-    rows = placements(problem)
-    rate = cost(problem, np.random.default_rng(0).permutation(problem.num_shapes), SAMPLED_SECONDS)
-    if written + rows / rate[0] > most_seconds:
-        return Exhaustive(problem.num_shapes, rows, written + rows / rate[0], True, rate[1])
+    problem = LayoutProblem(ctx, table.take(fits_in_memory(ctx, scenario.search, table)))
+    enumerated = time.process_time() - start
+    rows = num_placements(problem)
+    sample = np.random.default_rng(0).permutation(problem.num_layouts)
+    rate, lowest = cost(problem, sample, SAMPLED_SECONDS)
+    if enumerated + rows / rate > most_seconds:
+        return Exhaustive(problem.num_layouts, rows, enumerated + rows / rate, True, lowest)
     start = time.process_time()
-    _, least = cost(problem, np.arange(problem.num_shapes), np.inf)
-    spent = written + time.process_time() - start
-    return Exhaustive(problem.num_shapes, rows, spent, False, least)
+    _, lowest = cost(problem, np.arange(problem.num_layouts), np.inf)
+    spent = enumerated + time.process_time() - start
+    return Exhaustive(problem.num_layouts, rows, spent, False, lowest)
 
 
-def placements(problem: LayoutProblem) -> int:
-    """Rows of all shapes."""
+def num_placements(problem: LayoutProblem) -> int:
+    """Rows of all layouts."""
     distinct, times = np.unique(problem.degrees, axis=0, return_counts=True)
     return sum(
         int(number) * sum(count_placements(tuple(row), fill) for fill in all_fills)
@@ -86,24 +89,24 @@ def placements(problem: LayoutProblem) -> int:
     )
 
 
-def cost(problem: LayoutProblem, shapes: np.ndarray, within: float) -> tuple[float, float]:
-    """Rows per CPU-second and the least step of the shapes' rows, until the seconds are over."""
-    start, rows, least, free = time.process_time(), 0, np.inf, SideConstraints()
+def cost(problem: LayoutProblem, indices: np.ndarray, within: float) -> tuple[float, float]:
+    """Rows per CPU-second and the lowest step of the layouts' rows, until the seconds are over."""
+    start, num_rows, lowest = time.process_time(), 0, np.inf
     waiting: list[tuple[int, np.ndarray]] = []
-    count = 0
-    for number, shape in enumerate(shapes.tolist(), 1):
-        for block in blocks(problem, shape, free):
-            waiting.append((shape, block))
-            count += len(block)
-        if count >= BLOCK_ROWS or number == len(shapes):
-            of = np.repeat([s for s, _ in waiting], [len(block) for _, block in waiting])
-            if count:
-                seconds = problem.score_rows(of, np.concatenate([block for _, block in waiting]))
-                rows, least = rows + count, min(least, float(seconds.min()))
-            waiting, count = [], 0
+    num_waiting = 0
+    for number, index in enumerate(indices.tolist(), 1):
+        for block in allowed_blocks(problem, index, NO_CONSTRAINTS):
+            waiting.append((index, block))
+            num_waiting += len(block)
+        if num_waiting >= BLOCK_ROWS or number == len(indices):
+            if num_waiting:
+                seconds = problem.step_seconds(*join_blocks(waiting))
+                num_rows += num_waiting
+                lowest = min(lowest, float(seconds.min()))
+            waiting, num_waiting = [], 0
             if time.process_time() - start > within:
                 break
-    return rows / max(time.process_time() - start, 1e-9), least
+    return num_rows / max(time.process_time() - start, 1e-9), lowest
 
 
 def main() -> None:
@@ -125,14 +128,16 @@ def main() -> None:
         spent = []
         for _ in range(2):
             start = time.process_time()
-            found = plan(scenario, top_k=1)
+            best = plan(scenario, top_k=1)
             spent.append(time.process_time() - start)
-        every, seconds, search = exhaustive(scenario, arguments.most), min(spent), found.search
-        assert search is not None and found.objective_seconds is not None
-        assert every.estimated or np.isclose(every.least, found.objective_seconds, rtol=1e-9)
+        every, seconds, search = exhaustive(scenario, arguments.most), min(spent), best.search
+        assert search is not None and best.objective_seconds is not None
+        assert every.estimated or np.isclose(
+            every.lowest_seconds, best.objective_seconds, rtol=1e-9
+        )
         mark = "~" if every.estimated else ""
         print(
-            f"| {scenario.model.name} | {scenario.num_accelerators:,} | {every.shapes:,} | "
+            f"| {scenario.model.name} | {scenario.num_accelerators:,} | {every.layouts:,} | "
             f"{every.placements:,} | {search.opened:,} | {search.placements:,} | {seconds:.2f} s | "
             f"{mark}{every.seconds:,.1f} s | {mark}{every.seconds / seconds:,.1f} |",
             flush=True,

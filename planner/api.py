@@ -78,7 +78,7 @@ from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.report.notebooks import show_in_notebooks
 from planner.report.page.pages import Report, report
-from planner.search.protocol import Progress, Watch, unwatched
+from planner.search.interface import Progress, Watch, unwatched
 from planner.search.space.given import given_layout
 from planner.sweep import Sweep, read_sweep, run_sweep
 

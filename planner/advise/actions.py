@@ -20,7 +20,8 @@ from planner.cost.traffic import channel_costs
 from planner.inputs.text import counted_runs
 from planner.inputs.units import format_quantity
 from planner.layouts.layout import OVERLAPS, Layout, LayoutTable
-from planner.search.splits.best_split import Best, best_split, is_searched, options_of
+from planner.search.stage_splits.best_split import BestSplit, best_split
+from planner.search.stage_splits.options import is_searched, stage_options
 
 COEFFICIENTS = "software.coefficients"
 PART = "topology.accelerator"
@@ -124,15 +125,15 @@ def _pipeline(base: Baseline) -> Iterator[Idea]:
         yield Idea("stage-layers", "fill", f"{which} split of the layers over {over}", (change,))
 
 
-def _better_split(base: Baseline) -> Best:
+def _better_split(base: Baseline) -> BestSplit:
     """The layout's best split of layers in its own places, if it is faster than the one it has."""
     table = LayoutTable.from_layouts([replace(base.layout, stage_layers=None)])
     if not np.all(is_searched(base.ctx, table)):
-        return Best(None)
+        return BestSplit(None)
     return best_split(
         base.ctx,
         table,
-        options_of(base.ctx, base.scenario.search, table),
+        stage_options(base.ctx, base.scenario.search, table),
         lambda shape: channel_costs(base.ctx, shape.traffic, base.splits),
         base.step_seconds,
     )

@@ -21,8 +21,7 @@ from planner.planning.solve import evaluate, plan
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory, InventoryNode
 from planner.problem.scenario import Scenario, scenario_from_document
-from planner.search.families import family_bounds
-from planner.search.space.enumerate import families
+from planner.search.family_bounds import lowest_step_bound
 
 
 def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None = None) -> Shrunk:
@@ -212,7 +211,6 @@ def _bounds(scenario: Scenario, left: Inventory, usable: int) -> Iterator[tuple[
     step = min(sizes) if len(sizes) == 1 else 1
     for count in range(usable - usable % step, 0, -step):
         ctx = CostContext.of(scenario.replace(inventory=left, num_accelerators=count))
-        table, _ = families(ctx, scenario.search)
-        bound = float(family_bounds(ctx, scenario.search, table).min(initial=inf))
+        bound = lowest_step_bound(ctx, scenario.search)
         if bound < inf:
             yield bound, -count, count

@@ -26,15 +26,20 @@ from planner.planning.plan import Plan
 from planner.planning.solve import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
-from planner.search.infeasible import relax
-from planner.search.infeasible.forbidden import completions, forbidding, nearest, rules_of_keys
-from planner.search.leanest import best_of
-from planner.search.protocol import Watch, unwatched
+from planner.search.infeasible import relaxation
+from planner.search.infeasible.given_keys import (
+    completions,
+    conflict_of_keys,
+    nearest_values,
+    rules_of_keys,
+)
+from planner.search.interface import Watch, unwatched
+from planner.search.lowest_memory import best_of
 from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import SEARCH_RULE
 from planner.search.space.given import given_values, judged_layout, parse_layout
+from planner.search.space.limits import fits_in_memory
 from planner.search.space.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
-from planner.search.space.room import accepted
 
 PATH = "--why-not"
 
@@ -144,10 +149,10 @@ def _impossible(
     asked = fixed(search, ctx.software, values)
     misses = []
     for table in completions(ctx, search, values, prune=False):
-        if len(table) and accepted(ctx, asked, table).any():
+        if len(table) and fits_in_memory(ctx, asked, table).any():
             rule = _rule(ctx, scenario, values, PLACEMENT_RULE, {})
             return WhyNot(best, values, "illegal", rules=(rule,))
-        miss = relax.nearest_miss(ctx, asked, table)
+        miss = relaxation.nearest_miss(ctx, asked, table)
         misses += [miss] if miss is not None else []
     if misses:
         miss = min(misses, key=lambda one: one["over_bytes"])
@@ -165,8 +170,8 @@ def _impossible(
 
 
 def _illegal(ctx: CostContext, scenario: Scenario, values: Mapping[str, Any], best: Plan) -> WhyNot:
-    found = forbidding(ctx, scenario.search, values)
-    together = found is not None and not found.alone
+    found = conflict_of_keys(ctx, scenario.search, values)
+    together = found is not None and not found.each_suffices
     near = _nearest(ctx, scenario, values, fits=False)
     if found is not None:
         rules = tuple(_rule(ctx, scenario, values, name, near) for name in found.ids)
@@ -209,7 +214,7 @@ def _nearest(
     for key in values:
         if key in unsearched(ctx.software, values):
             continue
-        near = nearest(ctx, scenario.search, values, key, fits)
+        near = nearest_values(ctx, scenario.search, values, key, fits)
         if near:
             found[key] = tuple(f"{key}={given_text(value)}" for value in near)
     return found

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from planner.search.protocol import Progress
+    from planner.search.interface import Progress
 
 QUIET_SECONDS = 1.0
 REFRESH_SECONDS = 0.2

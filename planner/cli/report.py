@@ -67,7 +67,7 @@ def _outlook(subject: Any, path: str) -> Any:
     from planner.cli.progress import saying
     from planner.errors import InputError
     from planner.planning.plan import Plan
-    from planner.search.splits.best_split import CLOSE
+    from planner.search.stage_splits.best_split import CLOSE
 
     allowed = "what `planner plan --out` wrote, or a point of a sweep by --point"
     if not isinstance(subject, Plan) or subject.search is None:

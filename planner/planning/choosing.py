@@ -28,10 +28,9 @@ from planner.planning.plan import Choice, Option, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.scenario import Scenario
 from planner.problem.search_fields import FREE
-from planner.search.families import family_bounds
-from planner.search.leanest import floors
+from planner.search.family_bounds import family_bounds, peak_bounds
+from planner.search.interface import Progress, Watch, unwatched
 from planner.search.placement import fills
-from planner.search.protocol import Progress, Watch, unwatched
 from planner.search.space.enumerate import families
 
 Status = Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
@@ -285,7 +284,7 @@ def _raise_bound(option: _Option, objective: str) -> None:
         if not len(table):
             option.status, option.bound = "infeasible", inf
         elif objective == "least_memory":
-            option.bound = float(floors(ctx, table).min())
+            option.bound = float(peak_bounds(ctx, table).min())
         else:
             lowest = float(family_bounds(ctx, scenario.search, table).min())
             option.bound = max(option.bound, factor * lowest)

@@ -13,9 +13,9 @@ from planner.cost.context import CostContext
 from planner.layouts.layout import Layout
 from planner.problem.scenario import Scenario
 from planner.search.families import Answer, search_families
-from planner.search.leanest import Leanest, search_leanest
-from planner.search.protocol import SearchResult, Watch, unwatched
-from planner.search.robust import weights
+from planner.search.interface import SearchResult, Watch, unwatched
+from planner.search.lowest_memory import LowestMemory, search_lowest_memory
+from planner.search.weighted_steps import step_weights
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Found:
     scenario: Scenario
     ctx: CostContext
     answer: Answer
-    leanest: Leanest | None
+    leanest: LowestMemory | None
 
     @property
     def result(self) -> SearchResult | None:
@@ -36,7 +36,7 @@ class Found:
     def least(self) -> float | None:
         """Of the objective: bytes for least_memory, else weighed seconds."""
         if self.leanest is not None:
-            return self.leanest.least_bytes
+            return self.leanest.lowest_bytes
         return None if self.result is None else self.result.objective_seconds
 
     @property
@@ -51,7 +51,7 @@ class Found:
     def layout(self) -> dict[str, Any] | None:
         """The layout shown."""
         best = None if self.result is None else self.result.best
-        return None if best is None else self.answer.problem.layout(best.shape).to_document()
+        return None if best is None else self.answer.problem.layout(best.layout_index).to_document()
 
     @property
     def step_seconds(self) -> float | None:
@@ -59,8 +59,8 @@ class Found:
         best = None if self.result is None else self.result.best
         if best is None:
             return None
-        one = self.answer.problem.table.take(np.array([best.shape]))
-        factor = weights(self.ctx, self.scenario.search, one)
+        one = self.answer.problem.table.take(np.array([best.layout_index]))
+        factor = step_weights(self.ctx, self.scenario.search, one)
         return best.step_seconds / (1.0 if factor is None else factor.item())
 
     @cached_property
@@ -69,7 +69,7 @@ class Found:
         least, most = self.scenario.training.batch_range
         if least == most or self.result is None or self.result.best is None:
             return 1.0
-        return most / sequences(self.answer.problem.layout(self.result.best.shape))
+        return most / sequences(self.answer.problem.layout(self.result.best.layout_index))
 
 
 def sequences(layout: Layout) -> int:
@@ -86,7 +86,7 @@ def find(
     """Search the layouts of a scenario whose count and precision are known."""
     ctx = CostContext.of(scenario)
     if scenario.search.objective == "least_memory":
-        leanest = search_leanest(ctx, scenario.search, top_k, time_limit_seconds, watch)
+        leanest = search_lowest_memory(ctx, scenario.search, top_k, time_limit_seconds, watch)
         return Found(scenario, ctx, leanest.answer, leanest)
     answer = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
     return Found(scenario, ctx, answer, None)

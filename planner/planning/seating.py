@@ -17,8 +17,8 @@ from planner.planning.seats import Seats, block_seats, crossings, named_order_se
 from planner.problem.cluster import Cluster
 from planner.problem.scenario import Scenario
 from planner.search.inventory import choose_domains
+from planner.search.layout_problem import grid_of
 from planner.search.placement import fills
-from planner.search.problem import grid_of
 
 
 @dataclass(frozen=True, slots=True)

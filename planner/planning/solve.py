@@ -31,18 +31,17 @@ from planner.problem.scenario import (
     scenario_to_document,
 )
 from planner.search.families import BOUND_RULE, Answer
-from planner.search.infeasible import relax
-from planner.search.infeasible.reasons import reasons as reasons_of
-from planner.search.optimize import best_placement
-from planner.search.placement import SideConstraints, rank_order
-from planner.search.problem import LayoutProblem, grid_of, splits_of
-from planner.search.protocol import Row, Watch, unwatched
+from planner.search.infeasible import relaxation
+from planner.search.infeasible.conflict import conflict as reasons_of
+from planner.search.interface import PlacedLayout, SideConstraints, Watch, unwatched
+from planner.search.layout_problem import LayoutProblem, grid_of, splits_of
+from planner.search.one_layout import best_placement, swap_costs
+from planner.search.placement import rank_order
 from planner.search.rules.catalog import rule_sentences, rules_for
 from planner.search.space.enumerate import MEMORY_RULE, NESTED_RULE, SEARCH_RULE, layouts
 from planner.search.space.given import given_layout, parse_layout
+from planner.search.space.limits import fits_in_memory, searches_splits
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
-from planner.search.space.room import accepted, searches_splits
-from planner.search.swaps import swap_costs
 
 PLACEMENT_RULE = "placement"
 SENTENCES = {
@@ -105,9 +104,9 @@ def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
     scenario, ctx, plain, result = found.scenario, found.ctx, found.answer.problem, found.result
     excluded = Counter(found.answer.excluded)
     if result is not None and result.status == "infeasible":
-        excluded[PLACEMENT_RULE] += plain.num_shapes
+        excluded[PLACEMENT_RULE] += plain.num_layouts
     report = SearchReport(
-        shapes=plain.num_shapes,
+        shapes=plain.num_layouts,
         placements=result.counts.placements if result else 0,
         opened=result.counts.opened if result else 0,
         seconds=time.perf_counter() - started[0],
@@ -123,9 +122,9 @@ def _plan_of(found: Found, started: tuple[float, float], reasons: bool) -> Plan:
         bound = result.bound_seconds if result else None
         base = replace(base, bound_seconds=bound)
         return _nothing(ctx, scenario, base, found.answer.legal) if reasons else base
-    own = best_placement(plain, result.best.shape)
+    own = best_placement(plain, result.best.layout_index)
     assert own is not None
-    layout = plain.layout(result.best.shape)
+    layout = plain.layout(result.best.layout_index)
     concrete = of_batch(scenario, layout)
     ctx = ctx if concrete is scenario else CostContext.of(concrete)
     best = _filled(ctx, concrete, _base(concrete, status, report), layout, result.best, own[1])
@@ -153,13 +152,15 @@ def _plan_of_choice(
     if best is None:
         one = _none_chosen(scenario, found, choice)
         none = _plan_of(one, started, reasons) if isinstance(one, Found) else one
-        return replace(none, choice=choice, relaxations=relax.of_open(scenario, none.relaxations))
+        return replace(
+            none, choice=choice, relaxations=relaxation.of_open(scenario, none.relaxations)
+        )
     plan_ = _plan_of(best, started, reasons)
     assert plan_.search is not None
     counts = [one.result.counts for one in found if one.result is not None]
     report = replace(
         plan_.search,
-        shapes=sum(count.shapes for count in counts),
+        shapes=sum(count.layouts for count in counts),
         opened=sum(count.opened for count in counts),
         placements=sum(count.placements for count in counts),
         seconds=time.perf_counter() - started[0],
@@ -210,7 +211,7 @@ def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict
     return {
         "stage_layers": layers_by_rank(ctx.model.num_layers, default, ctx.reserved),
         "step_seconds": None if found is None else found[1],
-        "fits": bool(accepted(ctx, scenario.search, table)[0]),
+        "fits": bool(fits_in_memory(ctx, scenario.search, table)[0]),
     }
 
 
@@ -285,7 +286,12 @@ def _in_rank_order(ctx: CostContext, scenario: Scenario, base: Plan, layout: Lay
 
 
 def _filled(
-    ctx: CostContext, scenario: Scenario, base: Plan, layout: Layout, row: Row, least: float
+    ctx: CostContext,
+    scenario: Scenario,
+    base: Plan,
+    layout: Layout,
+    row: PlacedLayout,
+    least: float,
 ) -> Plan:
     """The plan of a layout in a placement; `least` is its step in its best placement."""
     tiers = ctx.topology.tier_names
@@ -349,11 +355,11 @@ def _assessed(
 
 
 def _runner_up(
-    scenario: Scenario, ctx: CostContext, problem: LayoutProblem, row: Row, best: Plan
+    scenario: Scenario, ctx: CostContext, problem: LayoutProblem, row: PlacedLayout, best: Plan
 ) -> RunnerUp:
     """A runner-up beside the best; where the batch may differ, loss and terms are per token, as
     of the best plan's batch."""
-    layout = problem.layout(row.shape)
+    layout = problem.layout(row.layout_index)
     own, times = ctx, 1.0
     if problem.ctx is not ctx:
         own = CostContext.of(of_batch(scenario, layout))
@@ -371,12 +377,12 @@ def _runner_up(
     )
 
 
-def _splits(row: Row) -> dict[str, list[float]]:
+def _splits(row: PlacedLayout) -> dict[str, list[float]]:
     splits = splits_of(np.array(row.placement, dtype=np.int64))
     return {name: [float(members) for members in split] for name, split in splits.items()}
 
 
-def _rank_order(ctx: CostContext, row: Row) -> tuple[tuple[str, int], ...]:
+def _rank_order(ctx: CostContext, row: PlacedLayout) -> tuple[tuple[str, int], ...]:
     atoms = grid_of(ctx.model).atoms
     pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
     return tuple((atoms[atom], factor) for atom, factor in pairs)
@@ -387,7 +393,7 @@ def _nothing(ctx: CostContext, scenario: Scenario, base: Plan, table: LayoutTabl
         table, _ = layouts(ctx, scenario.search, prune=False)
     return replace(
         base,
-        nearest_miss=relax.nearest_miss(ctx, scenario.search, table),
-        relaxations=relax.relaxations(scenario) if base.status == "infeasible" else (),
+        nearest_miss=relaxation.nearest_miss(ctx, scenario.search, table),
+        relaxations=relaxation.relaxations(scenario) if base.status == "infeasible" else (),
         reasons=reasons_of(scenario) if base.status == "infeasible" else (),
     )

@@ -1,56 +1,157 @@
-"""Component minima of a group's cost over its splits: what lower bounds of a step are made of.
+"""Lower bounds of a layout's step over all its placements: component minima.
 
-A group's cost is a vector: latency, switch, and busy seconds of each tier. The step is
-non-decreasing in every component, so the step at every component's own least over the group's
-splits is at most the step of any placement.
+**The bound.** A communicating group G costs a vector c_G: latency, switch, and busy seconds of each
+tier. It depends only on G's own split over the tiers. The step is F(layout, c), non-decreasing in
+every component of every c_G (`planner.cost.step`; tests push each component up). Let m_G hold each
+component's minimum over the splits of G, every component by itself. Then c_G ≥ m_G in any
+placement, so
+
+    F(layout, m) ≤ F(layout, c(placement)),
+
+a lower bound that needs no placement. It is no step: minima may come from different splits, and
+groups may claim the same places.
+
+**Tighter bounds.** Every placement has some number a of a tp group's members in one innermost
+domain of width w. Given a, a group without common atoms has at most w // a members there. So the
+minimum over a of the bounds given a is a lower bound as well, and never below the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from planner.cost.channels import Channel
 from planner.cost.collective_costs import UnitCost, unit_cost
-from planner.cost.collectives import Collective
-from planner.cost.context import TierArrays
-from planner.layouts.arrays import distinct_values
+from planner.cost.collectives import Collective, GroupCost
+from planner.cost.context import CostContext, TierArrays
+from planner.cost.traffic import GroupCollective, Traffic, group_collectives, priced
+from planner.layouts.arrays import BoolArray, IntArray, distinct_values
 from planner.layouts.numeric import Numeric
-from planner.search.placement import splits
+from planner.search.placement import Fill, fills, splits
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+
+@dataclass(frozen=True, eq=False)
+class TierSpace:
+    """The tiers that groups of a job are split over.
+
+    fills: those that are possible for the job's number of ranks, from which splits follow.
+    """
+
+    tiers: TierArrays
+    widths: tuple[int, ...]
+    num_ranks: int
+    fills: tuple[Fill, ...]
+
+    @classmethod
+    def of(cls, ctx: CostContext) -> TierSpace:
+        """All fills of the topology, or those that the inventory's usable nodes hold."""
+        cluster, num = ctx.cluster, ctx.num_accelerators
+        if cluster is None:
+            widths = ctx.topology.widths
+            return cls(ctx.tiers, widths, num, tuple(fills(widths, num)))
+        possible = (fill for fill in fills(cluster.widths, num) if cluster.holds(fill))
+        return cls(ctx.tiers, cluster.widths, num, tuple(possible))
+
+    # a key of the caches below: arrays have no hash, so tiers count by identity
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        return id(self.tiers), self.widths, self.num_ranks, self.fills
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TierSpace) and self._key == other._key
+
+
+def minimum_costs(
+    space: TierSpace,
+    traffic: Traffic,
+    degrees: IntArray,
+    groups: Mapping[str, tuple[int, ...]],
+    tp_innermost: int | None,
+) -> tuple[dict[Channel, GroupCost], BoolArray]:
+    """Component minima of every channel of some layouts, and which layouts have a placement.
+
+    degrees: (R, A); groups: group → its atoms; tp_innermost: members of a tp group in one innermost
+    domain, None for any number. The costs' arrays have shape (R), zeros where nothing is possible.
+    """
+    possible = np.ones(len(degrees), dtype=bool)
+    units: dict[GroupCollective, UnitCost] = {}
+    for group, collective in group_collectives(traffic):
+        sizes = degrees[:, list(groups[group])].prod(axis=1)
+        innermost = _innermost_members(group, groups, space.widths[0], tp_innermost)
+        units[group, collective], has_split = component_minima(space, collective, sizes, innermost)
+        possible &= has_split
+    return priced(traffic, units), possible
+
+
+def _innermost_members(
+    group: str, groups: Mapping[str, tuple[int, ...]], width: int, tp_innermost: int | None
+) -> tuple[int, int]:
+    """Fewest and most members that a group may have in one innermost domain."""
+    if tp_innermost is None:
+        return 1, width
+    if group == "tp":
+        return tp_innermost, tp_innermost
+    # members of a group that shares atoms with tp may be the same ranks
+    shares_atoms = not set(groups[group]).isdisjoint(groups["tp"])
+    return 1, width if shares_atoms else width // tp_innermost
 
 
 def component_minima(
-    collective: Collective,
-    sizes: IntArray,
-    widths: tuple[int, ...],
-    num_ranks: int,
-    tiers: TierArrays,
-    inner: tuple[int, int],
-    held: tuple[tuple[int, ...], ...] | None = None,
+    space: TierSpace, collective: Collective, sizes: IntArray, innermost: tuple[int, int]
 ) -> tuple[UnitCost, BoolArray]:
-    """Least seconds of a call and least busy seconds per byte of groups of these sizes.
+    """Lowest seconds of a call and lowest busy seconds per byte of groups of these sizes, (R).
 
-    Each component's least over the splits of a group that some fill of `num_ranks` realises with
-    inner[0] to inner[1] members in one innermost domain; held: of these fills only. Second, whether
-    there is such a split;
-    the costs are zeros where not. Shapes are that of `sizes`.
+    Each component's minimum is over
+    the splits that some fill realises with innermost[0] to innermost[1] members in one innermost
+    domain. Second, whether there is such a split; the unit cost is 0 where not.
     """
     distinct, position = distinct_values(sizes)
-    rows = [
-        _minima(collective, size, widths, num_ranks, _Tiers(tiers), inner, held)
-        for size in distinct.tolist()
-    ]
+    rows = [_minima(space, collective, size, innermost) for size in distinct.tolist()]
     possible = np.array([row is not None for row in rows], dtype=bool)[position]
-    return _columns(rows, len(widths), position), possible
+    return _columns(rows, len(space.widths), position), possible
+
+
+@lru_cache(maxsize=4096)
+def _minima(
+    space: TierSpace, collective: Collective, size: int, innermost: tuple[int, int]
+) -> UnitCost | None:
+    """Each component's minimum for one size; None where there is no split."""
+    options = splits(size, space.widths, space.num_ranks, among=space.fills)
+    options = options[(innermost[0] <= options[:, 0]) & (options[:, 0] <= innermost[1])]
+    if not len(options):
+        return None
+    unit = unit_cost(collective, list(options.T), space.tiers)
+
+    def lowest(component: Numeric) -> float:
+        return float(np.min(np.broadcast_to(component, len(options))))
+
+    def optional(component: Numeric | None) -> float | None:
+        return None if component is None else lowest(component)
+
+    return UnitCost(
+        latency_seconds=lowest(unit.latency_seconds),
+        switch_seconds=lowest(unit.switch_seconds),
+        busy_seconds=tuple(lowest(seconds) for seconds in unit.busy_seconds),
+        short_busy_seconds=optional(unit.short_busy_seconds),
+        rendezvous_seconds=optional(unit.rendezvous_seconds),
+        long_calls_per_byte=lowest(unit.long_calls_per_byte),
+    )
 
 
 def _columns(rows: Sequence[UnitCost | None], num_tiers: int, position: IntArray) -> UnitCost:
-    """UnitCosts of numbers as one price of arrays, zeros where there is none."""
+    """Unit costs of distinct sizes as one of arrays, gathered to all rows; 0 for None."""
     known = [row for row in rows if row is not None]
     nothing = UnitCost(0.0, 0.0, (0.0,) * num_tiers)
     filled = [nothing if row is None else row for row in rows]
@@ -71,49 +172,4 @@ def _columns(rows: Sequence[UnitCost | None], num_tiers: int, position: IntArray
         short_busy_seconds=optional(lambda row: row.short_busy_seconds),
         rendezvous_seconds=optional(lambda row: row.rendezvous_seconds),
         long_calls_per_byte=column(lambda row: row.long_calls_per_byte),
-    )
-
-
-class _Tiers:
-    """Tiers by identity, so that they can be part of a cache's key."""
-
-    def __init__(self, tiers: TierArrays) -> None:
-        self.tiers = tiers
-
-    def __hash__(self) -> int:
-        return id(self.tiers)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Tiers) and other.tiers is self.tiers
-
-
-@lru_cache(maxsize=4096)
-def _minima(
-    collective: Collective,
-    size: int,
-    widths: tuple[int, ...],
-    num_ranks: int,
-    tiers: _Tiers,
-    inner: tuple[int, int],
-    held: tuple[tuple[int, ...], ...] | None,
-) -> UnitCost | None:
-    options = splits(size, widths, num_ranks, held=held)
-    options = options[(inner[0] <= options[:, 0]) & (options[:, 0] <= inner[1])]
-    if not len(options):
-        return None
-    unit = unit_cost(collective, list(options.T), tiers.tiers)
-
-    def least(part: Numeric) -> float:
-        return float(np.min(np.broadcast_to(part, len(options))))
-
-    def optional(part: Numeric | None) -> float | None:
-        return None if part is None else least(part)
-
-    return UnitCost(
-        latency_seconds=least(unit.latency_seconds),
-        switch_seconds=least(unit.switch_seconds),
-        busy_seconds=tuple(least(seconds) for seconds in unit.busy_seconds),
-        short_busy_seconds=optional(unit.short_busy_seconds),
-        rendezvous_seconds=optional(unit.rendezvous_seconds),
-        long_calls_per_byte=least(unit.long_calls_per_byte),
     )

@@ -1,66 +1,83 @@
-"""Searching layouts family by family: most need never be written out.
+"""The search of a scenario: branch and bound over families of layouts, proven.
 
-Layouts of a family differ in their kind of context parallelism, in what they run again and in
-whether exchanges with experts overlap. Running something again never makes a step shorter, and no
-kind of context parallelism is faster than free. So, whether or not such a layout fits,
+A scenario may have millions of legal layouts. They form a tree, with a lower bound at every node
+(`planner.search.family_bounds`):
 
-    L(family) = min over the overlaps of L(nothing run again, context-parallel traffic free)
-    L(kind)   = min over the overlaps of L(nothing run again), of a family in one kind
+    family                                all choices but those below
+      family in one kind                  + kind of context parallelism
+        layout                            + recompute, overlap of dispatch and combine
+          layout with a placement         + which degree lives in which tier
 
-are lower bounds of all that is in them. By rising bound families are split into kinds and kinds
-written out, a first part of each, and searched as ever (`planner.search.optimize`). What is left
-with a bound within the search's own threshold follows; the answer is proven once nothing is.
+The search repeats three phases until no family is needed:
+
+1. *branch*: open families and kinds by rising bound, up to a number or, once there is a threshold,
+   all whose bound lies within it; keep the layouts that fit in memory;
+2. *search* the layouts so far: open them best first, cost every placement exactly, choose by the
+   assignment model and certify the answer (`planner.search.optimize`, `assign`, `certify`). Its
+   threshold is max(step of the K-th best layout, end of the tie band);
+3. where other stage splits are searched, find the best split of the layouts that could still be
+   among the best (`planner.search.stage_splits`).
+
+**Why that is a proof.** What was never enumerated has a bound above the threshold; what was
+enumerated is in the last search, which is exact, or has a bound above the threshold too.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
+from planner.layouts.arrays import BoolArray
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
+from planner.search import optimize
 from planner.search.certify import certify
-from planner.search.optimize import BOUND_SLACK, search
-from planner.search.placement import SideConstraints
-from planner.search.pool import Pool
-from planner.search.problem import AnySplit, LayoutProblem, any_kind_bounds
-from planner.search.protocol import Progress, SearchProblem, SearchResult, Status, Watch, unwatched
-from planner.search.robust import Scaled, weights
-from planner.search.rules.experts import can_overlap_dispatch
-from planner.search.space.crossings import overlaps_exchanges
+from planner.search.family_bounds import family_bounds, kind_bounds
+from planner.search.interface import (
+    Budget,
+    Progress,
+    SearchProblem,
+    SearchResult,
+    SideConstraints,
+    Status,
+    Watch,
+    unwatched,
+)
+from planner.search.layout_problem import LayoutProblem
+from planner.search.open_list import OpenList
 from planner.search.space.enumerate import MEMORY_RULE, families, kinds, members
+from planner.search.space.limits import fits_in_memory, searches_splits
 from planner.search.space.recompute import counts_in_splits, in_every_count
-from planner.search.space.room import accepted, searches_splits
-from planner.search.splits.rows import BestSplits, SplitProblem
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+from planner.search.stage_splits.split_search import StageSplitSearch
+from planner.search.weighted_steps import WeightedProblem, step_weights
 
 BOUND_RULE = "bound"
-"""Id under which families and kinds are counted whose bound lies above all that is asked for."""
+"""Id under which families and layouts are counted whose bound lies above the threshold."""
 
 FIRST_FAMILIES, FIRST_KINDS, GROWTH = 4096, 4096, 4
-"""Families split into kinds and kinds written out at first, and how many times as many each time
-that nothing of them fits; with a threshold all within it follow at once."""
-
+"""Families and kinds that are opened at first, and how many times as many in each further round
+while there is no threshold; once there is one, all within it are opened at once."""
 
 MOST_KINDS = 1024
-"""More kinds of context parallelism than a family has."""
+"""No family has so many kinds of context parallelism."""
+
+REPORTED_ROWS = 1 << 18
+"""Rows whose bounds or memory are computed between two reports of progress."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The layouts that were written out and fit, the search's answer over them, what was not.
+    """The search's answer, the layouts that it is over, and what was ruled out.
 
-    result is null where no layout fits; legal has those written out, whether they fit or not;
-    best_splits: how many were given their best split of layers over stages.
+    problem: the enumerated layouts that fit; legal: those enumerated, whether they fit or not;
+    result: None where no layout fits; excluded: rule → (partial) layouts that it ruled out;
+    best_splits: layouts whose best stage split was computed.
     """
 
     problem: LayoutProblem
@@ -70,261 +87,351 @@ class Answer:
     best_splits: int = 0
 
 
-class _StoppedError(Exception):
-    """The search is to stop, and has something to show."""
-
-
-class _Watched:
-    """A search in parts: its best so far, its watch and its time limit."""
-
-    def __init__(self, watch: Watch, time_limit_seconds: float | None) -> None:
-        self.watch = watch
-        self.deadline = np.inf if time_limit_seconds is None else time.monotonic()
-        self.deadline += time_limit_seconds or 0.0
-        self.limited = time_limit_seconds is not None
-        self.result: SearchResult | None = None
-        self.layouts = 0
-        self.rest = 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of the time limit."""
-        return max(0.0, self.deadline - time.monotonic()) if self.limited else None
-
-    def is_over(self, found_more: bool = False) -> bool:
-        """Whether time is up or the watch, which is told how far the search is, wishes to stop, and
-        there is an answer: from a search, or to be had by one of what was found since."""
-        found, best = self.result, self.best
-        spent = 0 if found is None else found.counts.placements
-        stops = self.watch(Progress(self.layouts, 0, spent, best, min(best, self.rest)))
-        return (stops or time.monotonic() >= self.deadline) and (best < np.inf or found_more)
-
-    def stopped(
-        self, now: LayoutProblem, then: LayoutProblem, asked: Search, top_k: int
-    ) -> tuple[LayoutProblem, SearchResult]:
-        """The best so far, and its problem: splits found since the last search count too."""
-        found = self.result
-        assert found is not None
-        if isinstance(now, SplitProblem) and now.splits != getattr(then, "splits", []):
-            found, then = search_table(now, asked, top_k) or found, now
-        bound = _least(found.bound_seconds, self.rest)
-        return then, replace(found, status="feasible", bound_seconds=bound)
-
-    @property
-    def best(self) -> float:
-        """The least seen so far; inf before there is any."""
-        return np.inf if self.result is None else self.result.objective_seconds or np.inf
-
-    def told(self, progress: Progress, /) -> bool:
-        """The watch, told of the best before, and of bounds that hold for all that is left."""
-        best, bound = min(progress.best_seconds, self.best), min(progress.bound_seconds, self.rest)
-        return self.watch(replace(progress, best_seconds=best, bound_seconds=bound))
-
-    def by_parts(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
-        """`formula` of a table, one value a row, in parts between which the watch is told."""
-        starts = range(0, len(table), PART_ROWS) or [0]
-        parts = []
-        for start in starts:
-            if self.is_over():
-                raise _StoppedError
-            parts.append(formula(table.take(slice(start, start + PART_ROWS))))
-        return np.concatenate(parts)
-
-
-PART_ROWS = 1 << 18
-"""Rows whose bounds or memory are computed before the watch is told again."""
-
-
 def search_families(
     ctx: CostContext,
-    asked: Search,
+    search: Search,
     top_k: int,
     time_limit_seconds: float | None,
     watch: Watch = unwatched,
 ) -> Answer:
-    """The `top_k` best layouts of the scenario's, proven, with what ruled out the others.
+    """The `top_k` best layouts of a scenario, proven, with what ruled out the others.
 
-    Out of time, or stopped by its watch, the best so far.
+    Out of time, or stopped by its watch, the best so far with its gap.
+
+    Raises:
+        SolverError: the assignment model has no proof.
     """
-    known = _Watched(watch, time_limit_seconds)
-    table, excluded = families(ctx, asked)
-    whole = Pool(table, known.by_parts(table, lambda part: family_bounds(ctx, asked, part)))
-    split = Pool(table.take(slice(0)), np.zeros(0))
-    legal = fit = table.take(slice(0))
-    best = BestSplits(ctx, asked, top_k, legal)
-    threshold, size = np.inf, FIRST_KINDS
-    problem = LayoutProblem(ctx, legal)
-    if searches_splits(ctx, asked):
-        # the best in the default split is found much sooner, and what is worse is left out
-        usual = asked.replace(stages="default")
-        first = search_families(ctx, usual, top_k, known.seconds_left, known.told)
-        problem, known.result = first.problem, first.result
-        if first.result is not None and first.result.status in ("feasible", "unknown"):
-            return replace(first, result=replace(first.result, bound_seconds=whole.rest))
-        if first.result is not None and first.result.status == "optimal":
-            threshold = first.result.threshold_seconds
-    more_rows = len(table) > 0
-    while more_rows:
-        known.rest = min(whole.rest, split.rest, best.bound)
+    run = _FamilySearch(ctx, search, top_k, Budget.of(time_limit_seconds, watch))
+    if searches_splits(ctx, search):
+        # the default split is searched much faster, and its threshold closes most families
+        default = run.search_default_split()
+        if default.result is not None and default.result.status in ("feasible", "unknown"):
+            return run.unfinished_default(default)
+        run.start_from(default)
+    more = run.num_families > 0
+    while more:
         try:
-            # families first: one that is left may hold a better kind than those that are split
-            of_kinds, more = kinds(ctx, asked, whole.take(max(FIRST_FAMILIES, size), threshold))
-            excluded += more
-            lower = known.by_parts(of_kinds, lambda part: kind_bounds(ctx, asked, part))
-            split.add(of_kinds, lower)
-            floor, near_kinds = split.rest, split.take(size, threshold)
-            written, more = members(ctx, asked, near_kinds)
-            excluded += more
-            legal = legal.joined(written)
-            known.layouts = problem.num_shapes
-            fits = known.by_parts(written, lambda part: accepted(ctx, asked, part))
-            fitting = written.take(fits)
-            excluded[MEMORY_RULE] += len(written) - len(fitting)
-            lower = known.by_parts(fitting, lambda part: kind_bounds(ctx, asked, part, False))
+            run.branch()
         except _StoppedError:
-            problem, stopped = known.stopped(best.problem(fit), problem, asked, top_k)
-            return Answer(problem, legal, stopped, excluded, best.solved)
-        near = lower <= threshold
-        excluded[BOUND_RULE] += int(np.count_nonzero(~near))
-        fit = fit.joined(fitting.take(near))
-        if searches_splits(ctx, asked):
-            plain = written.recompute_layers == 0
-            best.add(written.take(plain), fits[plain], floor)
-            best.add(*_only_in_splits(ctx, asked, near_kinds), floor)
-        earlier, before = problem, known.result
-        problem, known.rest = best.problem(fit), min(whole.rest, split.rest, best.bound)
-        result = search_table(problem, asked, top_k, known.seconds_left, known.told)
-        known.result = result
-        if result is not None and result.status not in ("optimal", "infeasible"):
-            known.result = _better(before, result)
-            problem = problem if known.result is result else earlier
-            break  # out of time, or stopped
-        if result is not None and result.status == "optimal":
-            threshold = result.threshold_seconds
-            best.seen(problem, result)
-        more_rows = min(whole.rest, split.rest) <= threshold and bool(whole.left or split.left)
-        more_rows = more_rows or best.solve(known.is_over) > 0
-        size = size * GROWTH if threshold == np.inf else len(table) * MOST_KINDS
-    rest, result = min(whole.rest, split.rest, best.rest), known.result
-    if result is not None and min(rest, best.open_seconds) < np.inf:
-        excluded[BOUND_RULE] += whole.left + split.left
-        result = _bounded_by(result, min(rest, best.open_seconds), best.rest <= threshold)
-    return Answer(problem, legal, result, excluded, best.solved)
+            return run.stopped_answer()
+        if not run.search_layouts():
+            break
+        more = run.has_open_families or run.finds_better_splits()
+        run.grow()
+    return run.answer()
 
 
-def _bounded_by(result: SearchResult, rest: float, waits: bool) -> SearchResult:
-    """What was found, with the bound of what is left; waits: whether some of it may be among the
-    best, and time is over."""
-    bound, least = _least(result.bound_seconds, rest), result.objective_seconds or np.inf
-    proven = result.status == "optimal" and not waits and bound >= least
-    status: Status = result.status if proven or result.status != "optimal" else "feasible"
-    return replace(result, status=status, bound_seconds=bound)
+class _StoppedError(Exception):
+    """The budget is spent, and there is an answer to show."""
 
 
-def _only_in_splits(
-    ctx: CostContext, asked: Search, of_kinds: LayoutTable
-) -> tuple[LayoutTable, BoolArray]:
-    """Layouts that only another split can need: they run again what the default split need not, or
-    another count of layers. Whether they fit in that one is not asked."""
-    found = members(ctx, asked, of_kinds, spared=True)[0]
-    found = found.take(found.recompute_layers == 0)
-    if counts_in_splits(ctx, asked):
-        whole = asked.replace(recompute=("full",), recompute_layers=(0,))
-        found = found.joined(in_every_count(ctx, asked, members(ctx, whole, of_kinds)[0]))
-    return found, np.zeros(len(found), dtype=bool)
+class _Tracker:
+    """The best result of a search in rounds so far, the bound of what is open, and its budget.
 
-
-def family_bounds(ctx: CostContext, asked: Search, table: LayoutTable) -> FloatArray:
-    """Lower bounds, in seconds, of the steps of each family's layouts, shape (families), in any
-    split of their layers where splits are searched.
-
-    With `search: {robust: true}` of the upper ends of their bars, whose kind a family shares; where
-    the batch is a band, of the greatest batch's tokens at the layout's rate.
+    open_bound: seconds; no layout that is still open is faster.
     """
-    any_split = searches_splits(ctx, asked)
 
-    def bounds(part: LayoutTable) -> FloatArray:
-        lower, cut = np.zeros(len(part)), np.asarray(part.cp > 1)
-        lower[~cut] = bounded(ctx, part.take(~cut), any_split)
-        lower[cut] = any_kind_bounds(ctx, part.take(cut), any_split)
-        return lower
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.result: SearchResult | None = None
+        self.num_layouts = 0
+        self.open_bound = 0.0
 
-    return _least_over_overlaps(ctx, asked, table, bounds)
+    @property
+    def best_seconds(self) -> float:
+        """The lowest step so far; inf before there is any."""
+        return inf if self.result is None else self.result.objective_seconds or inf
 
+    def must_stop(self, has_other_answer: bool = False) -> bool:
+        """Report the progress; whether the budget is spent and there is an answer to show.
 
-def kind_bounds(
-    ctx: CostContext, asked: Search, table: LayoutTable, any_split: bool = True
-) -> FloatArray:
-    """As of `family_bounds`, of families in one kind of context parallelism."""
-    any_split = any_split and searches_splits(ctx, asked)
-    return _least_over_overlaps(ctx, asked, table, lambda part: bounded(ctx, part, any_split))
+        has_other_answer: whether one can be had that `result` does not know of yet.
+        """
+        best = self.best_seconds
+        progress = Progress(
+            layouts=self.num_layouts,
+            opened=0,
+            placements=0 if self.result is None else self.result.counts.placements,
+            best_seconds=best,
+            bound_seconds=min(best, self.open_bound),
+        )
+        return self.budget.is_spent(progress) and (best < inf or has_other_answer)
 
+    def watch(self, progress: Progress, /) -> bool:
+        """The watch of an inner search: best and bound count what is outside it as well."""
+        return self.budget.watch(
+            replace(
+                progress,
+                best_seconds=min(progress.best_seconds, self.best_seconds),
+                bound_seconds=min(progress.bound_seconds, self.open_bound),
+            )
+        )
 
-def bounded(ctx: CostContext, table: LayoutTable, any_split: bool) -> FloatArray:
-    """Lower bounds of a table's layouts in the default split, or in any."""
-    return (AnySplit if any_split else LayoutProblem)(ctx, table).lower_bounds()
+    def in_blocks(self, table: LayoutTable, formula: Callable[[LayoutTable], Any]) -> Any:
+        """`formula` of a table, one value per row; progress is reported between blocks.
 
-
-def _least_over_overlaps(
-    ctx: CostContext,
-    asked: Search,
-    table: LayoutTable,
-    bounds: Callable[[LayoutTable], FloatArray],
-) -> FloatArray:
-    """The least of the bounds without and, where that can be, with overlapped exchanges."""
-    if not len(table):
-        return np.zeros(0)
-    lower = bounds(table)
-    if overlaps_exchanges(ctx, asked):
-        able = np.flatnonzero(can_overlap_dispatch(ctx, table))
-        if len(able):
-            beside = replace(table.take(able), overlap_ep=np.ones(len(able), dtype=np.int64))
-            lower[able] = np.minimum(lower[able], bounds(beside))
-    factor = weights(ctx, asked, table)
-    if factor is not None:
-        lower = lower * factor
-    return np.asarray(lower * (1.0 - BOUND_SLACK))
-
-
-def _better(before: SearchResult | None, stopped: SearchResult) -> SearchResult:
-    """What a search that was stopped found, or the one before it where that found better; its
-    layouts come first in both tables."""
-    if before is None or before.objective_seconds is None:
-        return stopped
-    if (stopped.objective_seconds or np.inf) <= before.objective_seconds:
-        return stopped
-    bound = _least(stopped.bound_seconds, before.objective_seconds)
-    return replace(before, status="feasible", bound_seconds=bound, counts=stopped.counts)
+        Raises:
+            _StoppedError: the budget is spent.
+        """
+        blocks = []
+        for start in range(0, len(table), REPORTED_ROWS) or [0]:
+            if self.must_stop():
+                raise _StoppedError
+            blocks.append(formula(table.take(slice(start, start + REPORTED_ROWS))))
+        return np.concatenate(blocks)
 
 
-def search_table(
-    plain: LayoutProblem,
-    asked: Search,
+class _FamilySearch:
+    """The state of one search; its methods are the phases of `search_families`."""
+
+    def __init__(self, ctx: CostContext, search: Search, top_k: int, budget: Budget) -> None:
+        """Enumerate the families and bound them."""
+        self.ctx, self.search, self.top_k = ctx, search, top_k
+        self.tracker = _Tracker(budget)
+        table, self.excluded = families(ctx, search)
+        self.num_families = len(table)
+        lower = self.tracker.in_blocks(table, lambda block: family_bounds(ctx, search, block))
+        self.open_families, self.open_kinds = OpenList(table, lower), OpenList.empty(table)
+        self.legal = self.fitting = table.take(slice(0))
+        self.stage_splits = StageSplitSearch(ctx, search, top_k, self.legal)
+        self.problem = LayoutProblem(ctx, self.legal)
+        self.threshold = inf
+        self.batch = FIRST_KINDS
+
+    @property
+    def families_bound(self) -> float:
+        """No layout that is not enumerated is faster; inf where all are."""
+        return min(self.open_families.bound, self.open_kinds.bound)
+
+    # --- the default split first ---
+
+    def search_default_split(self) -> Answer:
+        """The same search over the default split of the layers only."""
+        default = self.search.replace(stages="default")
+        seconds_left = self.tracker.budget.seconds_left
+        return search_families(self.ctx, default, self.top_k, seconds_left, self.tracker.watch)
+
+    def unfinished_default(self, default: Answer) -> Answer:
+        """The answer of a search stopped in the default split: families bound the other splits."""
+        assert default.result is not None
+        bounded = replace(default.result, bound_seconds=self.open_families.bound)
+        return replace(default, result=bounded)
+
+    def start_from(self, default: Answer) -> None:
+        """Take the answer in the default split as the best so far."""
+        self.problem, self.tracker.result = default.problem, default.result
+        if default.result is not None and default.result.status == "optimal":
+            self.threshold = default.result.threshold_seconds
+
+    # --- phase 1: branch ---
+
+    def branch(self) -> None:
+        """Open families and kinds by rising bound; keep the layouts that fit and may be needed.
+
+        Raises:
+            _StoppedError: the budget is spent.
+        """
+        self._update_open_bound()
+        # families first: one that is left may hold a better kind than those opened before
+        self._open_families()
+        floor_seconds = self.open_kinds.bound
+        of_kinds = self.open_kinds.take(self.batch, self.threshold)
+        layouts = self._counted(members(self.ctx, self.search, of_kinds))
+        self.legal = self.legal.joined(layouts)
+        self.tracker.num_layouts = self.problem.num_layouts
+        fits = self._keep_fitting(layouts)
+        if searches_splits(self.ctx, self.search):
+            plain = layouts.recompute_layers == 0
+            self.stage_splits.add(layouts.take(plain), fits[plain], floor_seconds)
+            others = _layouts_of_other_splits(self.ctx, self.search, of_kinds)
+            self.stage_splits.add(others, np.zeros(len(others), dtype=bool), floor_seconds)
+
+    def _open_families(self) -> None:
+        """Split families into kinds of context parallelism, and bound those."""
+        near = self.open_families.take(max(FIRST_FAMILIES, self.batch), self.threshold)
+        of_kinds = self._counted(kinds(self.ctx, self.search, near))
+        lower = self.tracker.in_blocks(
+            of_kinds, lambda block: kind_bounds(self.ctx, self.search, block)
+        )
+        self.open_kinds.add(of_kinds, lower)
+
+    def _keep_fitting(self, layouts: LayoutTable) -> BoolArray:
+        """Keep layouts that fit and whose bound, in the default split, lies within the threshold.
+
+        Returns which of them fit.
+        """
+        fits: BoolArray = self.tracker.in_blocks(
+            layouts, lambda block: fits_in_memory(self.ctx, self.search, block)
+        )
+        fitting = layouts.take(fits)
+        self.excluded[MEMORY_RULE] += len(layouts) - len(fitting)
+        lower = self.tracker.in_blocks(
+            fitting, lambda block: kind_bounds(self.ctx, self.search, block, any_split=False)
+        )
+        near = lower <= self.threshold
+        self.excluded[BOUND_RULE] += int(np.count_nonzero(~near))
+        self.fitting = self.fitting.joined(fitting.take(near))
+        return fits
+
+    def _counted(self, branched: tuple[LayoutTable, Counter[str]]) -> LayoutTable:
+        """The table of an enumeration, whose exclusions are added up."""
+        table, excluded = branched
+        self.excluded += excluded
+        return table
+
+    def _update_open_bound(self) -> None:
+        self.tracker.open_bound = min(self.families_bound, self.stage_splits.bound)
+
+    # --- phase 2: search what is enumerated ---
+
+    def search_layouts(self) -> bool:
+        """Search the layouts so far, in the default split and in better ones.
+
+        Returns whether the search came to its end.
+        """
+        earlier, before = self.problem, self.tracker.result
+        self.problem = self.stage_splits.problem(self.fitting)
+        self._update_open_bound()
+        result = certified_search(
+            self.problem,
+            self.search,
+            self.top_k,
+            self.tracker.budget.seconds_left,
+            self.tracker.watch,
+        )
+        self.tracker.result = result
+        if result is not None and result.status not in ("optimal", "infeasible"):
+            self.tracker.result = _better(before, result)
+            self.problem = self.problem if self.tracker.result is result else earlier
+            return False
+        if result is not None and result.status == "optimal":
+            self.threshold = result.threshold_seconds
+            self.stage_splits.record(self.problem, result)
+        return True
+
+    # --- phase 3: other stage splits, and what is left ---
+
+    @property
+    def has_open_families(self) -> bool:
+        """Whether a family or a kind is open that could hold one of the best layouts."""
+        num_open = len(self.open_families) + len(self.open_kinds)
+        return num_open > 0 and self.families_bound <= self.threshold
+
+    def finds_better_splits(self) -> bool:
+        """Compute best splits of the layouts that wait; whether some beat the default split."""
+        return self.stage_splits.solve(self.tracker.must_stop) > 0
+
+    def grow(self) -> None:
+        """Open more in the next round; with a threshold all that lies within it."""
+        has_threshold = self.threshold < inf
+        self.batch = self.num_families * MOST_KINDS if has_threshold else self.batch * GROWTH
+
+    # --- the answer ---
+
+    def answer(self) -> Answer:
+        """The best of all rounds, with the bound of what was not searched."""
+        result = self.tracker.result
+        waiting = self.stage_splits.waiting_bound
+        rest = min(self.families_bound, waiting, self.stage_splits.open_seconds)
+        if result is not None and rest < inf:
+            self.excluded[BOUND_RULE] += len(self.open_families) + len(self.open_kinds)
+            result = _bounded_by(result, rest, splits_wait=waiting <= self.threshold)
+        return self._answer(self.problem, result)
+
+    def stopped_answer(self) -> Answer:
+        """The best so far; stage splits computed since the last search count too."""
+        result, problem = self.tracker.result, self.problem
+        assert result is not None  # there was something to show
+        if self.stage_splits.splits != tuple(getattr(problem, "splits", ())):
+            problem = self.stage_splits.problem(self.fitting)
+            result = certified_search(problem, self.search, self.top_k) or result
+        bound = _lower_of(result.bound_seconds, self.tracker.open_bound)
+        return self._answer(problem, replace(result, status="feasible", bound_seconds=bound))
+
+    def _answer(self, problem: LayoutProblem, result: SearchResult | None) -> Answer:
+        return Answer(problem, self.legal, result, self.excluded, self.stage_splits.num_solved)
+
+
+def _layouts_of_other_splits(
+    ctx: CostContext, search: Search, of_kinds: LayoutTable
+) -> LayoutTable:
+    """Layouts that only another stage split can need.
+
+    They recompute what the default split, in which they fit without, need not; or they recompute
+    another count of layers. Whether they fit in the default split does not matter.
+    """
+    spared = members(ctx, search, of_kinds, spared=True)[0]
+    layouts = spared.take(spared.recompute_layers == 0)
+    if counts_in_splits(ctx, search):
+        full = search.replace(recompute=("full",), recompute_layers=(0,))
+        of_full = members(ctx, full, of_kinds)[0]
+        layouts = layouts.joined(in_every_count(ctx, search, of_full))
+    return layouts
+
+
+def certified_search(
+    problem: LayoutProblem,
+    search: Search,
     top_k: int,
     time_limit_seconds: float | None = None,
     watch: Watch = unwatched,
 ) -> SearchResult | None:
-    """The search's answer, checked without its solver; null where there is nothing to search."""
-    if not plain.num_shapes:
+    """The best-first search of a problem's layouts, certified; None where there are no layouts.
+
+    Raises:
+        AssertionError: the certificate fails, so that no answer can be shown.
+    """
+    if not problem.num_layouts:
         return None
-    problem: SearchProblem = plain
-    factor = weights(plain.ctx, asked, plain.table)
-    if factor is not None:
-        problem = Scaled(plain, factor)
-    constraints = SideConstraints(orders=asked.orders)
-    result = search(
-        problem,
+    compared: SearchProblem = problem
+    weights = step_weights(problem.ctx, search, problem.table)
+    if weights is not None:
+        compared = WeightedProblem(problem, weights)
+    constraints = SideConstraints(orders=search.orders)
+    result = optimize.search(
+        compared,
         top_k=top_k,
-        tie_fraction=asked.tie_fraction,
+        tie_fraction=search.tie_fraction,
         time_limit_seconds=time_limit_seconds,
         constraints=constraints,
         watch=watch,
     )
-    certificate = certify(problem, result, tie_fraction=asked.tie_fraction, constraints=constraints)
+    certificate = certify(
+        compared, result, tie_fraction=search.tie_fraction, constraints=constraints
+    )
     if not certificate.valid:
         raise AssertionError("; ".join(certificate.failures))
     return result
 
 
-def _least(bound: float | None, rest: float) -> float:
-    return rest if bound is None else min(bound, rest)
+# --- results with the bound of the rest -----------------------------------------------------------
+
+
+def _bounded_by(result: SearchResult, rest_seconds: float, splits_wait: bool) -> SearchResult:
+    """A result that also counts the bound of the rest.
+
+    splits_wait: whether layouts that could be among the best still wait for their best split.
+    """
+    bound = _lower_of(result.bound_seconds, rest_seconds)
+    reached = bound >= (result.objective_seconds or inf)
+    status: Status = result.status
+    if status == "optimal" and (splits_wait or not reached):
+        status = "feasible"
+    return replace(result, status=status, bound_seconds=bound)
+
+
+def _better(before: SearchResult | None, stopped: SearchResult) -> SearchResult:
+    """The result of a search that was stopped, or of the one before it where that is better.
+
+    The layouts of the one before come first in both tables, so its indices stay true.
+    """
+    if before is None or before.objective_seconds is None:
+        return stopped
+    if (stopped.objective_seconds or inf) <= before.objective_seconds:
+        return stopped
+    bound = _lower_of(stopped.bound_seconds, before.objective_seconds)
+    return replace(before, status="feasible", bound_seconds=bound, counts=stopped.counts)
+
+
+def _lower_of(bound_seconds: float | None, rest_seconds: float) -> float:
+    return rest_seconds if bound_seconds is None else min(bound_seconds, rest_seconds)

@@ -1,73 +1,57 @@
-"""Placements: which share of each degree lives in which bandwidth tier (integers only).
+"""Placements: which factor of each degree lives in which bandwidth tier. Integers only.
 
-A *fill* (f_1 .. f_T) says how many children are used in each domain of tier t, inner to outer:
-f_t ≤ width_t and Π_t f_t = number of ranks. A *placement* of atoms with degrees d_a is an integer
-matrix x of shape (A, T) with Π_t x[a, t] = d_a and Π_a x[a, t] = f_t. A *split* of a group is
-(g_1 .. g_T): how many of its members sit in each tier, g_t = Π_{a in group} x[a, t].
+Tiers are counted from the innermost outwards, t = 1 .. T; tier t has width_t children per domain.
 
-Prime by prime the exponents of x form a contingency table with given row and column sums, and the
-primes do not interact: placements are the cross product of the primes' tables.
+- A *fill* (f_1 .. f_T) says how many children of each domain are used: f_t ≤ width_t, and
+  Π_t f_t is the number of ranks.
+- A *placement* of atoms with degrees d_a is an integer matrix x (A, T) with Π_t x[a, t] = d_a and
+  Π_a x[a, t] = f_t.
+- A *split* of a group is (g_1 .. g_T), how many of its members sit in each tier:
+  g_t = Π x[a, t] over the group's atoms.
+
+Prime by prime the exponents of x form a contingency table with given row sums (exponents of the
+degrees) and column sums (exponents of the fill). Primes do not interact, so placements are the
+cross product of the primes' tables.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import IllegalLayoutError
+from planner.layouts.arrays import BoolArray, IntArray
 
 __all__ = [
-    "IntArray",
-    "NotNestedError",
-    "SideConstraints",
+    "MAX_BLOCK_ROWS",
+    "Fill",
     "count_placements",
     "fills",
-    "order_placement",
     "order_placements",
     "placement_blocks",
     "placements",
     "rank_order",
     "rank_table",
-    "refine",
     "spans_beyond",
     "splits",
 ]
 
-IntArray = NDArray[np.int64]
+Fill = tuple[int, ...]
 
 MAX_BLOCK_ROWS = 50_000
-"""Most placements held in one array, so that memory stays flat."""
+"""Most placements in one array, so that memory stays flat however many a layout has."""
 
-_MAX_CROSS = 1_000_000  # table-extension candidates held at once
-
-
-class NotNestedError(IllegalLayoutError):
-    """Boundaries of two grids over the same ranks do not divide each other."""
-
-
-@dataclass(frozen=True)
-class SideConstraints:
-    """Restrictions on where groups may live.
-
-    `keep_within` maps a group's name to a tier index: beyond that tier, every factor of the
-    group's atoms is 1. `orders='framework'` allows only placements that a rank order of the
-    framework gives.
-    """
-
-    keep_within: Mapping[str, int] = field(default_factory=dict)
-    orders: Literal["any", "framework"] = "any"
+_MAX_CROSS = 1_000_000  # most candidates in one array that extends contingency tables
 
 
 # --- fills and splits -------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
-def _factorisations(num: int, widths: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _factorisations(num: int, widths: tuple[int, ...]) -> tuple[Fill, ...]:
     if not widths:
         return ((),) if num == 1 else ()
     return tuple(
@@ -78,8 +62,12 @@ def _factorisations(num: int, widths: tuple[int, ...]) -> tuple[tuple[int, ...],
     )
 
 
-def fills(widths: Sequence[int], num: int) -> list[tuple[int, ...]]:
-    """All fills of `num` ranks: f_t ≤ width_t, Π f_t = num; the innermost fullest first."""
+def fills(widths: Sequence[int], num: int) -> list[Fill]:
+    """All fills of `num` ranks over tiers of these widths, the innermost fullest first.
+
+    Raises:
+        ValueError: a count below 1.
+    """
     if num < 1 or any(width < 1 for width in widths):
         raise ValueError(f"fills need positive counts, not {num} over {tuple(widths)}")
     return list(_factorisations(num, tuple(widths)))
@@ -90,39 +78,31 @@ def _splits(
     size: int,
     widths: tuple[int, ...],
     num: int | None,
-    beside: tuple[int, ...] | None,
-    held: tuple[tuple[int, ...], ...] | None,
+    among: tuple[Fill, ...] | None,
 ) -> IntArray:
-    found = np.array(fills(widths, size), dtype=np.int64).reshape(-1, len(widths))
+    options = np.array(fills(widths, size), dtype=np.int64).reshape(-1, len(widths))
     if num is not None:
-        possible = fills(widths, num) if held is None else held
-        room = np.array(possible, dtype=np.int64).reshape(-1, len(widths))
-        if beside is not None:
-            taken = np.array(beside, dtype=np.int64)
-            room = room[(room % taken == 0).all(axis=1)] // taken
-        fits = (room[None, :, :] % found[:, None, :] == 0).all(axis=2).any(axis=1)
-        found = found[fits]
-    found.setflags(write=False)
-    return found
+        possible = fills(widths, num) if among is None else among
+        used = np.array(possible, dtype=np.int64).reshape(-1, len(widths))
+        divides = (used[None, :, :] % options[:, None, :] == 0).all(axis=2).any(axis=1)
+        options = options[divides]
+    options.setflags(write=False)  # the cache hands the same array to every caller
+    return options
 
 
 def splits(
     size: int,
     widths: Sequence[int],
     num: int | None = None,
-    beside: Sequence[int] | None = None,
-    held: tuple[tuple[int, ...], ...] | None = None,
+    among: tuple[Fill, ...] | None = None,
 ) -> IntArray:
     """All splits (g_1 .. g_T) of a group of `size` members, shape (S, T).
 
     With `num` ranks given, exactly those that some placement of some fill realises: g_t divides
-    f_t for one fill of `num` (the other atoms can always take the rest). Without, a superset.
-    With `beside`, the split of another group that shares no atom with this one, exactly those
-    that occur together with it. With `held`, of these fills of `num` only.
+    f_t for one fill of `num`, since the other atoms can always take the rest. Without, a superset.
+    among: the fills of `num` that count; all by default.
     """
-    if beside is not None and num is None:
-        raise ValueError("splits beside another group need the number of ranks")
-    return _splits(size, tuple(widths), num, None if beside is None else tuple(beside), held)
+    return _splits(size, tuple(widths), num, among)
 
 
 # --- placements -------------------------------------------------------------------------------
@@ -130,16 +110,17 @@ def splits(
 
 @lru_cache(maxsize=4096)
 def _exponents(number: int) -> dict[int, int]:
-    found: dict[int, int] = {}
+    """Prime → its exponent in the number."""
+    exponents: dict[int, int] = {}
     divisor = 2
     while number > 1:
         if divisor * divisor > number:
             divisor = number
         while number % divisor == 0:
-            found[divisor] = found.get(divisor, 0) + 1
+            exponents[divisor] = exponents.get(divisor, 0) + 1
             number //= divisor
         divisor += 1
-    return found
+    return exponents
 
 
 @lru_cache(maxsize=1024)
@@ -153,26 +134,30 @@ def _compositions(total: int, caps: tuple[int, ...]) -> NDArray[np.int8]:
 def _tables(rows: tuple[int, ...], columns: tuple[int, ...]) -> NDArray[np.int8]:
     """All non-negative integer tables with these row and column sums, shape (n, rows, columns)."""
     tables = np.zeros((1, 0, len(columns)), dtype=np.int8)
-    left = np.array([columns], dtype=np.int8)
+    left = np.array([columns], dtype=np.int8)  # of each table's column sums
     for total in rows[:-1]:
         choices = _compositions(total, tuple(min(total, column) for column in columns))
         step = max(1, _MAX_CROSS // max(1, len(choices)))
-        grown, rest = [], []
+        extended, rest = [], []
         for start in range(0, len(left), step):
             state, choice = np.nonzero(
                 (choices[None, :, :] <= left[start : start + step, None, :]).all(axis=2)
             )
             state += start
-            grown.append(np.concatenate([tables[state], choices[choice][:, None, :]], axis=1))
+            extended.append(np.concatenate([tables[state], choices[choice][:, None, :]], axis=1))
             rest.append(left[state] - choices[choice])
-        tables, left = np.concatenate(grown), np.concatenate(rest)
+        tables, left = np.concatenate(extended), np.concatenate(rest)
+    # the last row takes what is left of every column
     tables = np.concatenate([tables, left[:, None, :]], axis=1)
     tables.setflags(write=False)
     return tables
 
 
 def _prime_factors(degrees: Sequence[int], fill: Sequence[int]) -> list[IntArray] | None:
-    """Per prime, the factors p^table of every table, shape (n_p, A, T); None where no table is."""
+    """Per prime p the factors p^table of all tables, each (n_p, A, T); None where products differ.
+
+    Largest prime first: it has the fewest tables and varies slowest in the order of placements.
+    """
     if prod(degrees) != prod(fill):
         return None
     result = []
@@ -199,6 +184,7 @@ def placement_blocks(
     counts = [len(tables) for tables in factors]
     total = prod(counts)
     for start in range(0, total, max_rows):
+        # a placement's number in the mixed radix of the primes' table counts
         index = np.arange(start, min(start + max_rows, total), dtype=np.int64)
         block = np.ones((len(index), len(degrees), len(fill)), dtype=np.int64)
         for tables, count in zip(factors, counts, strict=True):
@@ -213,7 +199,7 @@ def placements(degrees: Sequence[int], fill: Sequence[int]) -> IntArray:
     return np.concatenate(blocks) if blocks else np.ones((0, len(degrees), len(fill)), np.int64)
 
 
-def spans_beyond(placement: IntArray, atoms: Sequence[int], tier: int) -> NDArray[np.bool_]:
+def spans_beyond(placement: IntArray, atoms: Sequence[int], tier: int) -> BoolArray:
     """Where the group of these atoms reaches past `tier`; placement (..., A, T) → bool (...)."""
     beyond = placement[..., list(atoms), tier + 1 :] > 1
     return np.asarray(beyond.any(axis=(-2, -1)))
@@ -224,15 +210,20 @@ def spans_beyond(placement: IntArray, atoms: Sequence[int], tier: int) -> NDArra
 
 def order_placements(
     degrees: IntArray, order: Sequence[int], fill: Sequence[int] | IntArray
-) -> tuple[IntArray, NDArray[np.bool_]]:
+) -> tuple[IntArray, BoolArray]:
     """Placements that one rank order gives many layouts.
 
-    `degrees` has shape (R, A); `order` lists the atoms innermost first; `fill` is one fill (T) or
-    one per row (R, T). Ranks are numbered along the order and laid on accelerators in sequence,
-    so an atom occupies the range from the product of the degrees inside it to that product times
-    its own, and a tier likewise: the factor is their overlap. Returns placements (R, A, T) and,
-    per row, whether it is a product placement (every atom boundary divides every tier boundary or
-    is divided by it).
+    degrees: (R, A); order: all atoms, innermost first; fill: one (T), or one per row (R, T).
+
+    Ranks count up along the order and are laid on accelerators in sequence. So an atom occupies
+    the interval from the product of the degrees inside it to that product times its own degree,
+    a tier likewise, and the factor is the overlap of the two.
+
+    Returns placements (R, A, T) and, per row, whether it is a product placement at all: every
+    atom's end divides every tier's end or is divided by it.
+
+    Raises:
+        ValueError: the order does not name every atom once.
     """
     if sorted(order) != list(range(degrees.shape[1])):
         raise ValueError(f"order {tuple(order)} must name each of {degrees.shape[1]} atoms once")
@@ -246,13 +237,6 @@ def order_placements(
     result = np.empty((len(degrees), degrees.shape[1], used.shape[2]), dtype=np.int64)
     result[:, list(order), :] = np.maximum(high // low, 1)
     return result, nested
-
-
-def order_placement(degrees: Sequence[int], fill: Sequence[int]) -> IntArray | None:
-    """Factors (A, T) of atoms given innermost first, or None where the order is no placement."""
-    table = np.array([degrees], dtype=np.int64)
-    found, nested = order_placements(table, range(len(degrees)), fill)
-    return found[0] if nested[0] else None
 
 
 def rank_order(placement: IntArray, order: Sequence[int] | None = None) -> list[tuple[int, int]]:
@@ -278,6 +262,9 @@ def rank_table(ranks: Sequence[tuple[int, int]], fill: Sequence[int], num_atoms:
 
     Rank r sits on the r-th used accelerator, innermost tier first. Its digits in the mixed radix
     of `ranks` (a `rank_order`) are the coordinates; an atom met twice continues where it stopped.
+
+    Raises:
+        ValueError: the factors do not multiply to the ranks of the fill.
     """
     num = prod(fill)
     if prod(factor for _, factor in ranks) != num:
@@ -290,44 +277,3 @@ def rank_table(ranks: Sequence[tuple[int, int]], fill: Sequence[int], num_atoms:
         table[:, atom] += digit * stride[atom]
         stride[atom] *= factor
     return table
-
-
-# --- grids ------------------------------------------------------------------------------------
-
-
-def refine(
-    *chains: Sequence[int],
-) -> tuple[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], ...]]:
-    """Atoms of the common refinement of divisor chains, and each chain's groups of atoms.
-
-    A chain lists the boundaries of one grid over the same ranks, innermost first, for example
-    (tp, tp·cp, tp·cp·dp) and (etp, etp·ep, tp·cp·dp). Returns the atoms' degrees, innermost
-    first, and per chain one tuple of atom indices per block: block k lies between boundaries
-    k - 1 and k. Equal boundaries keep an atom of degree 1, so that the number of atoms,
-    Σ(len(chain) - 1) + 1, depends on the chains' lengths only.
-    """
-    total = chains[0][-1]
-    if any(chain[-1] != total for chain in chains):
-        raise ValueError(f"chains must end at the same number of ranks, not {chains}")
-    inner = sorted(
-        (boundary, number, k)
-        for number, chain in enumerate(chains)
-        for k, boundary in enumerate(chain[:-1])
-    )
-    boundaries = [1, *(boundary for boundary, _, _ in inner), total]
-    for low, high in pairwise(boundaries):
-        if high % low:
-            raise NotNestedError(
-                rule="grids-nest",
-                source="planner.search.placement",
-                value=(low, high),
-                message=f"group boundaries {low} and {high} of two grids over {total} ranks do "
-                "not divide each other, so no product placement serves both",
-            )
-    atoms = tuple(high // low for low, high in pairwise(boundaries))
-    place = {(number, k): index + 1 for index, (_, number, k) in enumerate(inner)}
-    groups = []
-    for number, chain in enumerate(chains):
-        ends = [0, *(place[number, k] for k in range(len(chain) - 1)), len(atoms)]
-        groups.append(tuple(tuple(range(a, b)) for a, b in pairwise(ends)))
-    return atoms, tuple(groups)

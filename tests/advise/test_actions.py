@@ -36,7 +36,7 @@ from tests.scenarios import (
     topology,
     training,
 )
-from tests.search.test_stages import compositions
+from tests.search.test_best_split import compositions
 
 SHIPPED: Mapping[str, str | None] = {
     SHIPPED_4D[0]: None,

@@ -24,7 +24,7 @@ from planner.report.text.why_not import why_not_report
 from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import broken_rules
 from planner.search.space.enumerate import layouts
-from planner.search.space.room import accepted
+from planner.search.space.limits import fits_in_memory
 from tests.expert_scenarios import experts
 from tests.oracles import plain_least_step
 from tests.scenarios import (
@@ -307,7 +307,7 @@ def test_where_the_least_memory_is_asked_completions_are_the_leanest(
     legal = [LayoutTable.from_layouts([r]) for r in rows if not list(broken_rules(ctx, r))]
     peaks = [
         memory.worst_stage(ctx, one)[1][0]
-        for one in legal if accepted(ctx, scenario.search, one)[0]
+        for one in legal if fits_in_memory(ctx, scenario.search, one)[0]
     ]  # fmt: skip
     assert answer.other is not None and answer.other.memory is not None
     assert answer.other.memory.peak_bytes == min(peaks)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import main, progress
-from planner.search.protocol import Progress
+from planner.search.interface import Progress
 
 SMALL = "llama3-8b-h100x8"
 SEEN = Progress(1234, 5, 678, 7.05, 7.0)

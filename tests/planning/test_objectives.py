@@ -22,9 +22,9 @@ from planner.problem.batch import Band
 from planner.problem.scenario import Scenario, Search
 from planner.report.text.pieces import plain_text
 from planner.report.text.plan import plan_report
-from planner.search.infeasible import relax
-from planner.search.optimize import best_placement
-from planner.search.problem import LayoutProblem
+from planner.search.infeasible import relaxation
+from planner.search.layout_problem import LayoutProblem
+from planner.search.one_layout import best_placement
 from planner.search.space.enumerate import layouts
 from tests.expert_scenarios import experts
 from tests.inventories import nodes_in_leaves, wide
@@ -159,7 +159,7 @@ def test_the_least_memory_is_that_of_every_legal_layout() -> None:
     assert plan.memory.peak_bytes <= peaks.min() * 1.005
     # the fastest of those that tie
     problem = LayoutProblem(ctx, table.take(peaks <= peaks.min() * (1 + base.search.tie_fraction)))
-    steps = [best_placement(problem, i) for i in range(problem.num_shapes)]
+    steps = [best_placement(problem, i) for i in range(problem.num_layouts)]
     assert seconds(plan) == min(found[1] for found in steps if found is not None)
 
 
@@ -350,7 +350,7 @@ def test_oth_02_an_elastic_table_of_node_counts(
     2,592 to 3,168. Pairs of tensor-parallel ranks can.
     """
     if nodes == 80:  # what would help is a long search, and sought at 100 too
-        monkeypatch.setattr(relax, "relaxations", lambda scenario: ())
+        monkeypatch.setattr(relaxation, "relaxations", lambda scenario: ())
     base = api.load_scenario(
         "llama3-8b-h100x8",
         {

@@ -13,7 +13,7 @@ from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
-from planner.search.problem import LayoutProblem
+from planner.search.layout_problem import LayoutProblem
 from planner.search.space.enumerate import layouts
 
 TOP_K = 4
@@ -53,7 +53,7 @@ def check_plan(plan: Plan, scenario: Scenario, least: dict[Layout, float]) -> No
 
 def check_bounds(problem: LayoutProblem, least: dict[Layout, float]) -> None:
     """Both bounds of every layout lie at or below its least step."""
-    every = np.arange(problem.num_shapes)
+    every = np.arange(problem.num_layouts)
     true = np.array([least[problem.table.row(i)] for i in every.tolist()])
     for bounds in (problem.lower_bounds(), problem.tighter_bounds(every)):
         assert bounds.shape == true.shape

@@ -7,12 +7,14 @@ plain Python, framework orders judged by simulating the ranks.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, prod
 
 import numpy as np
 
-from planner.search.placement import NotNestedError, fills, refine, splits
+from planner.search.placement import fills, splits
 from tests.oracles import all_placements, divisors
 from tests.search.synthetic_bounds import group_minima, link_bound, simplex_weights
 
@@ -36,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SyntheticLayout:
     degrees: tuple[int, ...]
     groups: dict[str, Group]
     compute: float
@@ -49,18 +51,18 @@ class SyntheticProblem:
     """The problem's protocol over arrays. `rebate` > 0 makes the step non-monotone (a bad F)."""
 
     widths: tuple[int, ...]
-    shapes: tuple[Shape, ...]
+    layouts: tuple[SyntheticLayout, ...]
     alpha: tuple[float, ...]
     beta: tuple[float, ...]
     rebate: float = 0.0
 
     @property
-    def num_shapes(self):
-        return len(self.shapes)
+    def num_layouts(self):
+        return len(self.layouts)
 
     @property
     def degrees(self):
-        return np.array([shape.degrees for shape in self.shapes], dtype=np.int64)
+        return np.array([layout.degrees for layout in self.layouts], dtype=np.int64)
 
     def latency(self, group, split):
         return group.hops * ((split - 1) * np.array(self.alpha)).sum(axis=-1)
@@ -69,11 +71,11 @@ class SyntheticProblem:
         inner = np.cumprod(split, axis=-1) // split
         return group.volume * (split - 1) / split / inner / np.array(self.beta)
 
-    def step(self, shape, latency, busy):
+    def step(self, layout, latency, busy):
         """F: latency {name: (...)}, busy {name: (..., T)} → seconds (...); monotone but rebate."""
-        total = shape.compute + 0.0 * next(iter(latency.values()))
-        hidden, linked = -shape.budget + 0.0 * total, 0.0 * next(iter(busy.values()))
-        for name, group in shape.groups.items():
+        total = layout.compute + 0.0 * next(iter(latency.values()))
+        hidden, linked = -layout.budget + 0.0 * total, 0.0 * next(iter(busy.values()))
+        for name, group in layout.groups.items():
             whole = latency[name] + busy[name].sum(axis=-1)
             if group.role == "serial":
                 total = total + whole
@@ -82,65 +84,67 @@ class SyntheticProblem:
             else:
                 total, linked = total + latency[name], linked + busy[name]
         total = total + np.maximum(0.0, hidden) + linked.max(axis=-1)
-        return total - self.rebate * sum(busy[name][..., -1] for name in shape.groups)
+        return total - self.rebate * sum(busy[name][..., -1] for name in layout.groups)
 
-    def score_rows(self, shapes, placements):
-        result = np.empty(len(shapes))
-        for i in np.unique(shapes).tolist():
-            rows, shape = np.flatnonzero(shapes == i), self.shapes[i]
+    def step_seconds(self, indices, placements):
+        result = np.empty(len(indices))
+        for i in np.unique(indices).tolist():
+            rows, layout = np.flatnonzero(indices == i), self.layouts[i]
             split = {
                 name: placements[rows][:, list(group.atoms), :].prod(axis=1)
-                for name, group in shape.groups.items()
+                for name, group in layout.groups.items()
             }
-            latency = {n: self.latency(g, split[n]) for n, g in shape.groups.items()}
-            busy = {n: self.busy(g, split[n]) for n, g in shape.groups.items()}
-            result[rows] = self.step(shape, latency, busy)
+            latency = {n: self.latency(g, split[n]) for n, g in layout.groups.items()}
+            busy = {n: self.busy(g, split[n]) for n, g in layout.groups.items()}
+            result[rows] = self.step(layout, latency, busy)
         return result
 
-    def slow_byte_seconds(self, shapes, placements):
-        result = np.empty(len(shapes))
-        for row, (i, placement) in enumerate(zip(shapes.tolist(), placements, strict=True)):
+    def slow_tier_seconds(self, indices, placements):
+        result = np.empty(len(indices))
+        for row, (i, placement) in enumerate(zip(indices.tolist(), placements, strict=True)):
             result[row] = sum(
                 self.busy(g, placement[list(g.atoms)].prod(axis=0))[1:].sum() * g.volume
-                for g in self.shapes[i].groups.values()
+                for g in self.layouts[i].groups.values()
             )
         return result
 
-    def degrees_sum(self, shapes):
-        return self.degrees[shapes].sum(axis=1)
+    def degrees_sum(self, indices):
+        return self.degrees[indices].sum(axis=1)
 
-    def orders(self, i):
-        return self.shapes[i].orders
+    def framework_orders(self, i):
+        return self.layouts[i].orders
 
     def groups(self, i):
-        return {name: group.atoms for name, group in self.shapes[i].groups.items()}
+        return {name: group.atoms for name, group in self.layouts[i].groups.items()}
 
-    def key(self, i):
+    def identity(self, i):
         return i
 
     def lower_bounds(self):
-        return np.array([self._bound(shape) for shape in self.shapes])
+        return np.array([self._bound(layout) for layout in self.layouts])
 
-    def tighter_bounds(self, shapes):
+    def tighter_bounds(self, indices):
         """The least, over the splits of one group, of the bound given that split."""
         found = []
-        for shape in (self.shapes[i] for i in shapes):
-            first = next(iter(shape.groups.values())).atoms
-            size, num = prod(shape.degrees[a] for a in first), prod(shape.degrees)
+        for layout in (self.layouts[i] for i in indices):
+            first = next(iter(layout.groups.values())).atoms
+            size, num = prod(layout.degrees[a] for a in first), prod(layout.degrees)
             given = splits(size, self.widths, num).tolist()
-            found.append(min((self._bound(shape, first, split) for split in given), default=inf))
+            found.append(min((self._bound(layout, first, split) for split in given), default=inf))
         return np.array(found)
 
-    def _bound(self, shape, first=(), split=None):
-        num = prod(shape.degrees)
+    def _bound(self, layout, first=(), split=None):
+        num = prod(layout.degrees)
         if not fills(self.widths, num):
             return inf
         weights = simplex_weights(len(self.widths), 4)
-        total, hidden, linked = shape.compute, -shape.budget, []
-        for group in shape.groups.values():
-            beside = None if set(group.atoms) & set(first) else split
-            size = prod(shape.degrees[a] for a in group.atoms)
-            options = splits(size, self.widths, num, beside)
+        total, hidden, linked = layout.compute, -layout.budget, []
+        for group in layout.groups.values():
+            size = prod(layout.degrees[a] for a in group.atoms)
+            if split is None or set(group.atoms) & set(first):
+                options = splits(size, self.widths, num)
+            else:
+                options = splits_with(size, self.widths, num, split)
             if group.atoms == first:
                 options = np.array([split])
             minima = group_minima(
@@ -159,7 +163,59 @@ class SyntheticProblem:
         return total + max(0.0, hidden) + link_bound(linked)
 
 
-# --- random instances ---------------------------------------------------------------------------
+# --- splits of two groups -------------------------------------------------------------------------
+
+
+def splits_with(size, widths, num, other):
+    """Splits of a group of `size` that occur together with another's, without common atoms."""
+    free = [
+        tuple(used // taken for used, taken in zip(fill, other, strict=True))
+        for fill in fills(widths, num)
+        if all(used % taken == 0 for used, taken in zip(fill, other, strict=True))
+    ]
+    return splits(size, widths, num, among=tuple(free))
+
+
+# --- atoms of two grids ---------------------------------------------------------------------------
+
+
+class NotNestedError(ValueError):
+    """Boundaries of two grids over the same ranks do not divide each other."""
+
+
+def refine(
+    *chains: Sequence[int],
+) -> tuple[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], ...]]:
+    """Atoms of the common refinement of divisor chains, and each chain's groups of atoms.
+
+    A chain lists the boundaries of one grid over the same ranks, innermost first, for example
+    (tp, tp·cp, tp·cp·dp) and (etp, etp·ep, tp·cp·dp). Returns the atoms' degrees, innermost
+    first, and per chain one tuple of atom indices per block: block k lies between boundaries
+    k - 1 and k. Equal boundaries keep an atom of degree 1, so that the number of atoms,
+    Σ(len(chain) - 1) + 1, depends on the chains' lengths only.
+    """
+    total = chains[0][-1]
+    if any(chain[-1] != total for chain in chains):
+        raise ValueError(f"chains must end at the same number of ranks, not {chains}")
+    inner = sorted(
+        (boundary, number, k)
+        for number, chain in enumerate(chains)
+        for k, boundary in enumerate(chain[:-1])
+    )
+    boundaries = [1, *(boundary for boundary, _, _ in inner), total]
+    for low, high in pairwise(boundaries):
+        if high % low:
+            raise NotNestedError(f"group boundaries {low} and {high} do not divide each other")
+    atoms = tuple(high // low for low, high in pairwise(boundaries))
+    place = {(number, k): index + 1 for index, (_, number, k) in enumerate(inner)}
+    groups = []
+    for number, chain in enumerate(chains):
+        ends = [0, *(place[number, k] for k in range(len(chain) - 1)), len(atoms)]
+        groups.append(tuple(tuple(range(a, b)) for a, b in pairwise(ends)))
+    return atoms, tuple(groups)
+
+
+# --- random instances -----------------------------------------------------------------------------
 
 
 def _groups_of(kind, rng, num):
@@ -190,8 +246,8 @@ def _groups_of(kind, rng, num):
     return (*atoms, pp), groups, ((0, 1, 2, 3, 4, 5), (*dense[0], 5, *dense[1], *dense[2]))
 
 
-def random_problem(kind: str, seed: int, max_shapes: int = 8) -> SyntheticProblem:
-    """A small instance: 2-4 tiers, up to `max_shapes` shapes, all groups priced at random."""
+def random_problem(kind: str, seed: int, max_layouts: int = 8) -> SyntheticProblem:
+    """A small instance: 2-4 tiers, up to `max_layouts` layouts, all groups priced at random."""
     rng = random.Random(f"{kind}-{seed}")
     num_tiers = rng.choice([2, 3, 4])
     widths = rng.choice(WIDTHS[num_tiers])
@@ -202,10 +258,10 @@ def random_problem(kind: str, seed: int, max_shapes: int = 8) -> SyntheticProble
     for _ in widths[1:]:
         beta.append(beta[-1] * rng.uniform(0.1, 0.9))
         alpha.append(alpha[-1] * rng.uniform(1.0, 4.0))
-    shapes: dict[tuple[int, ...], Shape] = {}
+    layouts: dict[tuple[int, ...], SyntheticLayout] = {}
     for _ in range(60):
         made = _groups_of(kind, rng, num)
-        if made is None or made[0] in shapes:
+        if made is None or made[0] in layouts:
             continue
         degrees, atoms, orders = made
         roles = [rng.choice(["serial", "hidden", "linked"]) for _ in atoms]
@@ -216,20 +272,20 @@ def random_problem(kind: str, seed: int, max_shapes: int = 8) -> SyntheticProble
             for (name, members), role in zip(atoms.items(), roles, strict=True)
         }
         compute, budget = rng.uniform(0.5, 1.0), rng.choice([0.0, rng.uniform(0.0, 0.5)])
-        shapes[degrees] = Shape(degrees, groups, compute, budget, orders)
-        if len(shapes) == max_shapes:
+        layouts[degrees] = SyntheticLayout(degrees, groups, compute, budget, orders)
+        if len(layouts) == max_layouts:
             break
-    return SyntheticProblem(widths, tuple(shapes.values()), tuple(alpha), tuple(beta))
+    return SyntheticProblem(widths, tuple(layouts.values()), tuple(alpha), tuple(beta))
 
 
 # --- the oracle -----------------------------------------------------------------------------------
 
 
-def scalar_step(problem, shape, placement):
+def scalar_step(problem, layout, placement):
     """The step of one row, in plain Python."""
-    total, hidden = shape.compute, -shape.budget
+    total, hidden = layout.compute, -layout.budget
     link = [0.0] * len(problem.widths)
-    for group in shape.groups.values():
+    for group in layout.groups.values():
         split = [prod(placement[a][t] for a in group.atoms) for t in range(len(problem.widths))]
         latency, busy, inner = 0.0, [], 1
         for t, members in enumerate(split):
@@ -264,11 +320,11 @@ def gives_order(order, placement):
     return True
 
 
-def brute_force(problem, allowed=lambda shape, placement: True):
-    """Every allowed row, costed: list of (step, shape index, placement)."""
+def brute_force(problem, allowed=lambda layout, placement: True):
+    """Every allowed row, costed: list of (step, layout index, placement)."""
     return [
-        (scalar_step(problem, shape, placement), i, placement)
-        for i, shape in enumerate(problem.shapes)
-        for placement in all_placements(shape.degrees, problem.widths)
-        if allowed(shape, placement)
+        (scalar_step(problem, layout, placement), i, placement)
+        for i, layout in enumerate(problem.layouts)
+        for placement in all_placements(layout.degrees, problem.widths)
+        if allowed(layout, placement)
     ]

@@ -30,8 +30,8 @@ def candidates(seed, rows, spread=0.01, forbidden_share=0.0):
         forbidden = {name: rng.random(rows) < forbidden_share for name in names}
     return Candidates(
         step_seconds=5.0 * (1.0 + spread * rng.random(rows)),
-        framework=rng.random(rows) < 0.2,
-        slow_byte_seconds=rng.choice([0.0, 1.0, 2.5], rows),
+        in_framework_order=rng.random(rows) < 0.2,
+        slow_tier_seconds=rng.choice([0.0, 1.0, 2.5], rows),
         degrees_sum=rng.integers(4, 9, rows),
         forbidden=forbidden,
     )
@@ -47,8 +47,8 @@ def plain_choice(table, tie_fraction):
     best = min(
         (i for i in rows if table.step_seconds[i] <= limit),
         key=lambda i: (
-            not table.framework[i],
-            table.slow_byte_seconds[i],
+            not table.in_framework_order[i],
+            table.slow_tier_seconds[i],
             table.degrees_sum[i],
             table.step_seconds[i],
             i,
@@ -71,18 +71,18 @@ def test_answer_equals_the_vectorised_rule(seed, rows, tie_fraction, forbidden_s
     if expected is None:
         assert found is None
     else:
-        assert (found.least_row, found.row) == expected
-        assert found.least_seconds == table.step_seconds[expected[0]]
+        assert (found.fastest_row, found.row) == expected
+        assert found.fastest_seconds == table.step_seconds[expected[0]]
 
 
 def test_least_below_the_resolution_is_still_the_float_least():
     table = candidates(0, 3)
     steps = np.array([1.0 + 2e-12, 1.0 + 1e-12, 2.0])
     table = Candidates(
-        steps, table.framework, table.slow_byte_seconds, table.degrees_sum, {}
+        steps, table.in_framework_order, table.slow_tier_seconds, table.degrees_sum, {}
     )  # fmt: skip
     found = assign(table, upper_seconds=2.0, tie_fraction=0.0)
-    assert found.row == found.least_row == 1
+    assert found.row == found.fastest_row == 1
 
 
 def test_side_constraints_may_leave_only_rows_above_the_threshold():
@@ -92,13 +92,13 @@ def test_side_constraints_may_leave_only_rows_above_the_threshold():
     outside[order[7]] = False
     table = Candidates(
         table.step_seconds,
-        table.framework,
-        table.slow_byte_seconds,
+        table.in_framework_order,
+        table.slow_tier_seconds,
         table.degrees_sum,
         {"keep tp within tier 0": outside},
     )
     found = assign(table, upper_seconds=table.step_seconds[order[2]], tie_fraction=0.0)
-    assert found.row == found.least_row == order[7]
+    assert found.row == found.fastest_row == order[7]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5000), st.floats(0.0, 2.0))
@@ -118,7 +118,7 @@ def test_oth_05_coefficients_round_down_and_sum_below_2_to_the_31(seed, rows, up
 def test_many_rows_are_reduced_without_losing_the_choice():
     table = candidates(7, 3 * MAX_ROWS, spread=0.02)
     found = assign(table, upper_seconds=table.step_seconds.max(), tie_fraction=0.005)
-    assert (found.least_row, found.row) == plain_choice(table, 0.005)
+    assert (found.fastest_row, found.row) == plain_choice(table, 0.005)
 
 
 def test_tie_ranks_are_a_permutation():

@@ -8,7 +8,8 @@ import pytest
 
 from planner.search import certify as certify_module
 from planner.search.certify import certify
-from planner.search.optimize import SideConstraints, search
+from planner.search.interface import SideConstraints
+from planner.search.optimize import search
 from tests.search.synthetic import KINDS, random_problem
 
 TIES = 0.005
@@ -70,14 +71,14 @@ def test_a_wrong_objective_or_bound_is_caught(solved):
     assert "is not the step of its row" in text
     assert "lies above the objective" in text
     assert "outside the tie band" in text
-    high = replace(result, bound_seconds=1e9, opened_shapes=())
-    assert "above an unopened shape's bound" in failures(problem, high)
+    high = replace(result, bound_seconds=1e9, opened_layouts=())
+    assert "above an unopened layout's bound" in failures(problem, high)
 
 
-def test_an_unopened_shape_that_may_win_is_caught(solved):
+def test_an_unopened_layout_that_may_win_is_caught(solved):
     problem, result = solved
-    assert "may beat the threshold" in failures(problem, replace(result, opened_shapes=()))
-    none = replace(result, status="infeasible", opened_shapes=())
+    assert "may beat the threshold" in failures(problem, replace(result, opened_layouts=()))
+    none = replace(result, status="infeasible", opened_layouts=())
     text = failures(problem, none)
     assert "called infeasible" in text
     assert "does not fit an objective" in text
@@ -90,7 +91,7 @@ def test_runners_up_out_of_order_or_repeated_are_caught(solved):
     assert "out of order" in failures(problem, turned)
     twice = replace(result, runners_up=(result.runners_up[0],) * 2)
     assert "repeat a layout" in failures(problem, twice)
-    alone = replace(result, best=None, least=None, objective_seconds=None)
+    alone = replace(result, best=None, fastest=None, objective_seconds=None)
     assert "runners-up without a best" in failures(problem, alone)
 
 
@@ -105,7 +106,7 @@ def test_broken_side_constraints_are_caught():
     assert "not among the framework's" in failures(problem, claimed)
     reaching = {
         name: 0
-        for name, atoms in problem.groups(result.best.shape).items()
+        for name, atoms in problem.groups(result.best.layout_index).items()
         if any(f > 1 for a in atoms for f in result.best.placement[a][1:])
     }
     assert "reaches past tier 0" in failures(problem, result, constraints=SideConstraints(reaching))
@@ -114,14 +115,14 @@ def test_broken_side_constraints_are_caught():
 def test_a_bound_above_the_step_is_caught(solved):
     problem, result = solved
     dearer = replace(
-        problem, shapes=tuple(replace(s, compute=s.compute + 1.0) for s in problem.shapes)
+        problem, layouts=tuple(replace(s, compute=s.compute + 1.0) for s in problem.layouts)
     )
 
     class Broken(type(problem)):
         def lower_bounds(self):
             return dearer.lower_bounds()
 
-    broken = Broken(problem.widths, problem.shapes, problem.alpha, problem.beta)
+    broken = Broken(problem.widths, problem.layouts, problem.alpha, problem.beta)
     assert "above the step" in failures(broken, result)
 
 

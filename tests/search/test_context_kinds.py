@@ -10,7 +10,8 @@ import pytest
 from planner import api
 from planner.cost.context import CostContext
 from planner.problem.scenario import Scenario, Search, load_scenario
-from planner.search.problem import LayoutProblem, any_kind_bounds
+from planner.search.family_bounds import any_kind_bounds
+from planner.search.layout_problem import LayoutProblem
 from planner.search.space.enumerate import layouts
 from planner.search.space.given import given_layout
 from tests.scenarios import (

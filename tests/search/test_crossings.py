@@ -7,10 +7,10 @@ import pytest
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.search.optimize import best_placement
-from planner.search.problem import LayoutProblem
+from planner.search.layout_problem import LayoutProblem
+from planner.search.one_layout import best_placement
 from planner.search.space.enumerate import layouts
-from planner.search.space.room import accepted
+from planner.search.space.limits import fits_in_memory
 from tests.expert_scenarios import experts
 from tests.planning.test_objectives import scenario, seconds
 from tests.scenarios import (
@@ -73,8 +73,8 @@ def test_what_is_left_out_of_time_against_memory_never_wins(gigabytes: float) ->
     # the search for the least memory leaves no recompute kind out
     full, _ = layouts(ctx, base.search.replace(objective="least_memory"), prune=False)
     pruned, _ = layouts(ctx, base.search)
-    problem = LayoutProblem(ctx, full.take(accepted(ctx, base.search, full)))
-    placed = [best_placement(problem, i) for i in range(problem.num_shapes)]
+    problem = LayoutProblem(ctx, full.take(fits_in_memory(ctx, base.search, full)))
+    placed = [best_placement(problem, i) for i in range(problem.num_layouts)]
     plan = api.plan(base, top_k=1)
     if not placed:
         assert plan.layout is None

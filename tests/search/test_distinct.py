@@ -27,7 +27,7 @@ from tests.scenarios import (
     small_training,
 )
 from tests.search.checks import as_layout, fitting_layouts
-from tests.search.test_problem import CLUSTERS, random_scenarios
+from tests.search.test_layout_problem import CLUSTERS, random_scenarios
 
 MANY = 50
 

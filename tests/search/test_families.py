@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 from planner import api
+from planner.cost import memory
 from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
 from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
-from planner.search.families import BOUND_RULE, family_bounds, kind_bounds
-from planner.search.problem import LayoutProblem
+from planner.search.families import BOUND_RULE
+from planner.search.family_bounds import (
+    family_bounds,
+    kind_bounds,
+    lowest_peak_bound,
+    lowest_step_bound,
+)
+from planner.search.layout_problem import LayoutProblem
 from planner.search.space.enumerate import KIND_KEYS, MEMBER_KEYS, families, kinds, layouts, members
 from tests.expert_scenarios import experts
 from tests.scenarios import (
@@ -91,6 +98,24 @@ def test_a_family_s_bound_lies_below_all_its_layouts_bounds(name: str) -> None:
         assert len(lower) == len(part)
         for key, bound in zip(map(tuple, keys_of(table, besides)), own, strict=True):
             assert 0 < lower[key] <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_number_bounds_all_layouts_of_a_scenario(name: str) -> None:
+    scenario = CASES[name]
+    ctx, asked = CostContext.of(scenario), scenario.search
+    table, _ = layouts(ctx, asked)
+    objective = api.plan(scenario).objective_seconds
+    peak = memory.worst_stage(ctx, table)[1].min() if len(table) else np.inf
+    assert 0 < lowest_step_bound(ctx, asked) <= (objective or np.inf)
+    assert 0 < lowest_peak_bound(ctx, asked) <= peak
+
+
+def test_without_a_legal_layout_the_bound_is_infinite() -> None:
+    scenario = dense(search=Search(tp=(5,)))
+    ctx = CostContext.of(scenario)
+    assert lowest_step_bound(ctx, scenario.search) == np.inf
+    assert lowest_peak_bound(ctx, scenario.search) == np.inf
 
 
 @pytest.mark.parametrize("name", CASES)

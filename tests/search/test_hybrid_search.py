@@ -19,7 +19,7 @@ from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.problem import LayoutProblem
+from planner.search.layout_problem import LayoutProblem
 from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import nearest_values
 from planner.search.rules.model import PATTERN_RULES

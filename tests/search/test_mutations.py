@@ -19,7 +19,7 @@ import planner
 from planner import api
 from planner.cost.context import CostContext
 from planner.problem.scenario import Search
-from planner.search import assign, bounds, optimize, rows
+from planner.search import assign, bounds, optimize, placement_rows
 from planner.search.certify import certify
 from planner.search.optimize import search
 from planner.search.placement import fills
@@ -27,9 +27,9 @@ from tests.oracles import plain_least_step
 from tests.scenarios import small_accelerator, small_scenario, small_topology
 from tests.search.checks import check_plan, fitting_layouts
 from tests.search.synthetic import brute_force, random_problem
+from tests.search.test_layout_problem import check_bounds as check_bounds_of
+from tests.search.test_layout_problem import some_problem
 from tests.search.test_optimize import check_against
-from tests.search.test_problem import check_bounds as check_bounds_of
-from tests.search.test_problem import some_problem
 
 PACKAGE = Path(planner.__file__).parent
 
@@ -83,8 +83,8 @@ def fullest(widths: Any, num: int) -> Any:
     return fills(widths, num)[:1]
 
 
-def needs_less(seen: Any, bound: float) -> bool:
-    return bool(bound < inf and bound < 0.8 * seen.kth)
+def needs_less(incumbents: Any, bound: float) -> bool:
+    return bool(bound < inf and bound < 0.8 * incumbents.kth_seconds)
 
 
 UNBROKEN: dict[str, Callable[..., Any]] = {"tie_ranks": assign.tie_ranks}
@@ -94,20 +94,20 @@ UNBROKEN: dict[str, Callable[..., Any]] = {"tie_ranks": assign.tie_ranks}
     ("where", "name", "broken"),
     [
         (assign, "tie_ranks", inverted),
-        (rows, "fills", fullest),
-        (optimize._Seen, "needs", needs_less),
+        (placement_rows, "fills", fullest),
+        (optimize._Incumbents, "needs", needs_less),
     ],
     ids=["tie rule inverted", "only the fullest fill", "threshold too low"],
 )
 def test_a_broken_search_is_noticed(
     monkeypatch: pytest.MonkeyPatch, where: Any, name: str, broken: Any
 ) -> None:
-    rows._few_placements.cache_clear()
+    placement_rows._few_placements.cache_clear()
     monkeypatch.setattr(where, name, broken)
     with pytest.raises((AssertionError, assign.SolverError)):
         optima_are_those_of_enumeration()
     monkeypatch.undo()
-    rows._few_placements.cache_clear()
+    placement_rows._few_placements.cache_clear()
 
 
 def test_a_bound_a_hundredth_too_high_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +147,8 @@ def test_no_memory_filter_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     least = {row: plain_least_step(ctx, row) for row in fitting_layouts(ctx, scenario)}
     assert least
     check_plan(api.plan(scenario, top_k=4), scenario, least)
-    monkeypatch.setattr(families, "accepted", lambda ctx, asked, t: np.ones(len(t), dtype=bool))
+    monkeypatch.setattr(
+        families, "fits_in_memory", lambda ctx, asked, t: np.ones(len(t), dtype=bool)
+    )
     with pytest.raises(AssertionError):
         check_plan(api.plan(scenario, top_k=4), scenario, least)

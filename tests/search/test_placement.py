@@ -9,21 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.search.placement import (
-    NotNestedError,
     count_placements,
     fills,
-    order_placement,
     order_placements,
     placement_blocks,
     placements,
     rank_order,
     rank_table,
-    refine,
     spans_beyond,
     splits,
 )
 from tests.oracles import all_placements
 from tests.search.synthetic import gives_order
+
+
+def order_placement(degrees, fill):
+    """Factors of atoms given innermost first, or None where the order is no placement."""
+    rows, nested = order_placements(np.array([degrees]), range(len(degrees)), fill)
+    return rows[0] if nested[0] else None
+
 
 DEGREES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=2, max_size=4)
 WIDTHS = st.sampled_from([(4, 8), (72, 2), (48, 3, 2), (2, 3, 4), (2, 2, 2, 3), (8, 2, 2, 2)])
@@ -86,21 +90,6 @@ def test_splits_are_exactly_those_of_some_placement(degrees, widths, data):
     size = prod(degrees[a] for a in group)
     assert set(map(tuple, splits(size, widths, num).tolist())) == seen
     assert seen <= set(map(tuple, splits(size, widths).tolist()))
-
-
-@given(DEGREES, WIDTHS)
-@settings(max_examples=40, deadline=None)
-def test_splits_beside_are_exactly_those_that_occur_together(degrees, widths):
-    num, (first, *others) = prod(degrees), range(len(degrees))
-    together = {}
-    for row in all_placements(tuple(degrees), widths):
-        split = tuple(prod(row[a][t] for a in others) for t in range(len(widths)))
-        together.setdefault(row[first], set()).add(split)
-    for taken in splits(degrees[first], widths, num).tolist():
-        found = splits(num // degrees[first], widths, num, beside=taken)
-        assert set(map(tuple, found.tolist())) == together[tuple(taken)]
-    with pytest.raises(ValueError, match="number of ranks"):
-        splits(4, widths, beside=(1,) * len(widths))
 
 
 @given(DEGREES, WIDTHS, st.randoms(use_true_random=False))
@@ -170,35 +159,3 @@ def test_spans_beyond():
     assert spans_beyond(rows, (0,), 0).tolist() == [False, True]
     assert spans_beyond(rows, (0, 1), 0).tolist() == [True, True]
     assert spans_beyond(rows, (0, 1), 1).tolist() == [False, False]
-
-
-def test_refine_crosses_dense_and_expert_grids():
-    atoms, (dense, expert) = refine((8, 16, 128), (2, 16, 128))
-    for chain, groups in (((8, 2, 8), dense), ((2, 8, 8), expert)):
-        assert tuple(prod(atoms[a] for a in group) for group in groups) == chain
-        assert sorted(itertools.chain(*groups)) == list(range(len(atoms)))
-    assert len(atoms) == 5
-
-
-@given(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=3, max_size=3), st.data())
-@settings(max_examples=60, deadline=None)
-def test_refine_keeps_every_degree_or_names_the_rule(degrees, data):
-    total = prod(degrees)
-    etp = data.draw(st.sampled_from([d for d in range(1, total + 1) if total % d == 0]))
-    ep = data.draw(st.sampled_from([d for d in range(1, total + 1) if total // etp % d == 0]))
-    chains = tuple(np.cumprod(degrees).tolist()), (etp, etp * ep, total)
-    pairs = itertools.product(*chains)
-    if all(a % b == 0 or b % a == 0 for a, b in pairs):
-        atoms, groups = refine(*chains)
-        assert prod(atoms) == total
-        sizes = [tuple(prod(atoms[a] for a in g) for g in blocks) for blocks in groups]
-        assert sizes == [tuple(degrees), (etp, ep, total // etp // ep)]
-    else:
-        with pytest.raises(NotNestedError) as caught:
-            refine(*chains)
-        assert caught.value.rule == "grids-nest"
-
-
-def test_refine_refuses_grids_over_different_ranks():
-    with pytest.raises(ValueError, match="same number of ranks"):
-        refine((2, 4), (2, 8))

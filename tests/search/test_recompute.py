@@ -15,8 +15,8 @@ from planner.layouts.layout import RECOMPUTE, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.software import Software
 from planner.search.space.enumerate import layouts
+from planner.search.space.limits import fits_in_memory
 from planner.search.space.recompute import with_counts
-from planner.search.space.room import accepted
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_accelerator,
@@ -78,11 +78,13 @@ def test_one_fewer_does_not_fit_and_none_counts_that_need_not(gigabytes: float) 
     at = np.flatnonzero(table.recompute_layers)
     assert len(at)
     counted = table.take(at)
-    assert accepted(ctx, asked, counted).all()
-    assert not accepted(ctx, asked, changed(counted, recompute_index=0, recompute_layers=0)).any()
+    assert fits_in_memory(ctx, asked, counted).all()
+    assert not fits_in_memory(
+        ctx, asked, changed(counted, recompute_index=0, recompute_layers=0)
+    ).any()
     more = counted.take(counted.recompute_layers > 1)
     fewer = changed(more, recompute_layers=more.recompute_layers - 1)
-    assert len(more) and not accepted(ctx, asked, fewer).any()
+    assert len(more) and not fits_in_memory(ctx, asked, fewer).any()
 
 
 def changed(table: LayoutTable, **columns: Any) -> LayoutTable:

@@ -20,15 +20,15 @@ from tests.search.synthetic_bounds import (
 SEEDS = st.integers(0, 10_000)
 
 
-def flat_step(problem, shape):
-    """The step of a shape as a function of flat vectors: latency, then busy, per group."""
-    names, tiers = list(shape.groups), len(problem.widths)
+def flat_step(problem, layout):
+    """The step of a layout as a function of flat vectors: latency, then busy, per group."""
+    names, tiers = list(layout.groups), len(problem.widths)
 
     def step(costs):
         table = np.reshape(costs, (*np.shape(costs)[:-1], len(names), 1 + tiers))
         latency = {name: table[..., k, 0] for k, name in enumerate(names)}
         busy = {name: table[..., k, 1:] for k, name in enumerate(names)}
-        return problem.step(shape, latency, busy)
+        return problem.step(layout, latency, busy)
 
     return step, len(names) * (1 + tiers)
 
@@ -37,7 +37,7 @@ def flat_step(problem, shape):
 @settings(max_examples=40, deadline=None)
 def test_step_is_monotone_in_every_component(kind, seed):
     problem = random_problem(kind, seed)
-    step, size = flat_step(problem, problem.shapes[0])
+    step, size = flat_step(problem, problem.layouts[0])
     costs = np.random.default_rng(seed).exponential(0.2, size)
     assert first_decrease(step, costs) is None
 
@@ -45,7 +45,7 @@ def test_step_is_monotone_in_every_component(kind, seed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_that_pays_back_traffic_is_caught(kind):
     problem = replace(random_problem(kind, 1), rebate=1.5)
-    step, size = flat_step(problem, problem.shapes[0])
+    step, size = flat_step(problem, problem.layouts[0])
     costs = np.random.default_rng(0).exponential(0.2, size)
     assert "step falls" in first_decrease(step, costs)
 
@@ -64,7 +64,7 @@ def test_a_non_monotone_step_breaks_the_bound(kind):
         problem = replace(random_problem(kind, seed), rebate=1.5)
         bounds = problem.lower_bounds()
         for step, i, placement in brute_force(problem):
-            row = problem.score_rows(np.array([i]), np.array([placement]))[0]
+            row = problem.step_seconds(np.array([i]), np.array([placement]))[0]
             assert row <= step + 1e-12
             broken |= bool(bounds[i] > row * (1 + 1e-9))
     assert broken
@@ -72,10 +72,10 @@ def test_a_non_monotone_step_breaks_the_bound(kind):
 
 @given(st.sampled_from(KINDS), SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_bound_is_at_most_the_least_step_of_every_shape(kind, seed):
+def test_bound_is_at_most_the_least_step_of_every_layout(kind, seed):
     problem = random_problem(kind, seed)
     bounds = problem.lower_bounds()
-    tighter = problem.tighter_bounds(range(problem.num_shapes))
+    tighter = problem.tighter_bounds(range(problem.num_layouts))
     assert (tighter >= bounds * (1 - 1e-12)).all()
     for step, i, _ in brute_force(problem):
         assert max(bounds[i], tighter[i]) <= step * (1 + 1e-12)

@@ -11,8 +11,8 @@ from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.search import families as searching
 from planner.search.certify import certify
+from planner.search.interface import Progress
 from planner.search.optimize import search
-from planner.search.protocol import Progress
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_model,
@@ -79,7 +79,7 @@ def test_a_stopped_search_is_feasible_with_a_true_gap() -> None:
 def stopped(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, watch: Any) -> Plan:
     for name in ("FIRST_FAMILIES", "FIRST_KINDS"):
         monkeypatch.setattr(searching, name, 8)
-    monkeypatch.setattr(searching, "PART_ROWS", 64)
+    monkeypatch.setattr(searching, "REPORTED_ROWS", 64)
     return api.plan(scenario, 2, watch=watch)
 
 

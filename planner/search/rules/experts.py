@@ -22,11 +22,13 @@ def _has_another_microbatch(x: LayoutLike) -> Mask:
 
 def _keeps_experts(x: LayoutLike) -> Mask:
     """Whether no expert is recomputed as a whole."""
-    return ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+    keeps: Mask = ~np.isin(x.recompute_index, [RECOMPUTE.index("moe"), RECOMPUTE.index("full")])
+    return keeps
 
 
 def _overlaps_experts(x: LayoutLike) -> Mask:
-    return np.asarray(x.overlap_ep) != 0
+    overlaps: Mask = np.asarray(x.overlap_ep) != 0
+    return overlaps
 
 
 def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Mask:

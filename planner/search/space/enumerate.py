@@ -32,9 +32,14 @@ from planner.search.rules.schedules import MANY, schedules_by_chunks
 from planner.search.rules.structural import max_chunks
 from planner.search.space import crossings
 from planner.search.space.crossings import AXES, divisors, overlaps_exchanges
-from planner.search.space.recompute import chooses_counts, fits_bare, kinds_asked, with_counts
+from planner.search.space.limits import MOST_UNRULED, TooManyRowsError, may_fit
+from planner.search.space.recompute import (
+    chooses_counts,
+    fits_without_recompute,
+    searched_kinds,
+    with_counts,
+)
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, allowed, key_of, listed
-from planner.search.space.room import MOST_UNRULED, TooManyRowsError, may_fit
 
 Ints = NDArray[np.int64]
 
@@ -359,14 +364,14 @@ class _Growth:
         none needs no other, for none is fastest (unless the least memory is what is asked for).
         """
         known = [RECOMPUTE.index(name) for name in crossings.recompute_kinds(self.ctx)]
-        kinds, none = kinds_asked(self.ctx, self.search), RECOMPUTE.index("none")
+        kinds, none = searched_kinds(self.ctx, self.search), RECOMPUTE.index("none")
         leanest = self.search.objective == "least_memory"
         if self.ctx.model.moe is None or none not in kinds or not len(self.table) or leanest:
             self.add("recompute_index", lambda row: () if spared else known, ())
             return
         others = [kind for kind in kinds if kind != none]
         options = {0: [], 1: others} if spared else {0: kinds, 1: [none]}
-        code = 1 * fits_bare(self.ctx, self.search, self.table)
+        code = 1 * fits_without_recompute(self.ctx, self.search, self.table)
         self._cross("recompute_index", lambda row: options[row[0]], [code], True)
 
     def split_exchanges(self) -> None:

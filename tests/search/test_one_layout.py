@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from planner.cost.context import CostContext
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.layout import Layout, LayoutTable
-from planner.search.optimize import best_placement
-from planner.search.problem import LayoutProblem
-from planner.search.swaps import swap_costs, swapped
+from planner.search.layout_problem import LayoutProblem
+from planner.search.one_layout import best_placement, swap_costs, swapped
 from tests.oracles import (
     Placement,
     all_placements,
@@ -33,7 +32,7 @@ def least_step(ctx: CostContext, layout: Layout) -> float:
     return found[1]
 
 
-def costs_of(ctx: CostContext, layout: Layout, row: Placement) -> dict[tuple[str, str], Any]:
+def costs_of_stages(ctx: CostContext, layout: Layout, row: Placement) -> dict[tuple[str, str], Any]:
     return swap_costs(ctx, layout, np.array(row), least_step(ctx, layout))
 
 
@@ -119,7 +118,7 @@ def test_costs_are_over_the_least_step_and_never_negative(
     least = plain_least_step(ctx, layout)
     assert least_step(ctx, layout) == pytest.approx(least, rel=1e-12)
     for row in all_placements(layout.degrees(), widths):
-        costs = costs_of(ctx, layout, row)
+        costs = costs_of_stages(ctx, layout, row)
         used = [atom for atom in DENSE_GRID.atoms if getattr(layout, atom) > 1]
         assert set(costs) == {(x, y) for i, x in enumerate(used) for y in used[i + 1 :]}
         for (x, y), seconds in costs.items():
@@ -135,10 +134,10 @@ def test_costs_are_over_the_least_step_and_never_negative(
 def test_a_pair_that_shares_its_only_tier_has_nothing_to_exchange() -> None:
     ctx = CostContext.of(small_scenario(4))
     row = ((2, 1), (1, 1), (2, 1), (1, 1), (1, 1))
-    assert costs_of(ctx, Layout(tp=2, dp_shard=2), row) == {("tp", "dp_shard"): None}
+    assert costs_of_stages(ctx, Layout(tp=2, dp_shard=2), row) == {("tp", "dp_shard"): None}
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=4)])
 def test_one_group_has_no_pair(layout: Layout) -> None:
     ctx = CostContext.of(small_scenario(layout.num_ranks))
-    assert costs_of(ctx, layout, tuple((d, 1) for d in layout.degrees())) == {}
+    assert costs_of_stages(ctx, layout, tuple((d, 1) for d in layout.degrees())) == {}

@@ -19,7 +19,7 @@ from planner.cost.context import CostContext
 from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.topology import Fabric
-from planner.search.problem import LayoutProblem, splits_of
+from planner.search.layout_problem import LayoutProblem, splits_of
 from planner.search.space.enumerate import layouts
 from tests.oracles import (
     all_placements,
@@ -263,7 +263,7 @@ def test_a_term_that_falls_with_traffic_breaks_the_bound(monkeypatch: pytest.Mon
 def test_bounds_are_close_where_groups_do_not_compete_for_a_tier() -> None:
     """One group alone has one split a fill: its bound is its step where one fill serves all."""
     _, problem, least = some_problem()
-    every = np.arange(problem.num_shapes)
+    every = np.arange(problem.num_layouts)
     lower = problem.lower_bounds()
     alone = [i for i in every.tolist() if sorted(problem.degrees[i].tolist())[-2] == 1]
     assert alone
@@ -273,7 +273,7 @@ def test_bounds_are_close_where_groups_do_not_compete_for_a_tier() -> None:
 
 def test_tighter_bounds_are_closer_where_tp_takes_the_innermost_domain() -> None:
     _, problem, _ = some_problem()
-    every = np.arange(problem.num_shapes)
+    every = np.arange(problem.num_layouts)
     gain = problem.tighter_bounds(every) / problem.lower_bounds()
     crowded = (problem.table.tp > 1) & (problem.table.tp < 8)
     assert (gain[crowded] > 1 + 1e-3).all()
@@ -300,10 +300,10 @@ def test_step_never_falls_when_a_cost_rises(zero_stage: int, overlap: str, recom
 
 def test_score_rows_equal_the_scalar_step_and_splits_are_products() -> None:
     ctx, problem, _ = some_problem(recompute=("none", "selective", "full"))
-    for i in range(0, problem.num_shapes, 5):
+    for i in range(0, problem.num_layouts, 5):
         layout = problem.table.row(i)
         rows = all_placements(layout.degrees(), problem.widths)
-        scores = problem.score_rows(np.full(len(rows), i), np.array(rows))
+        scores = problem.step_seconds(np.full(len(rows), i), np.array(rows))
         assert scores.dtype == np.float64
         plain = [plain_step(ctx, layout, row) for row in rows]
         assert scores.tolist() == pytest.approx(plain, rel=1e-12)
@@ -314,18 +314,20 @@ def test_score_rows_equal_the_scalar_step_and_splits_are_products() -> None:
 
 def test_slow_byte_seconds_count_links_outside_the_innermost_domain_only() -> None:
     _, problem, _ = some_problem()
-    pure = [i for i in range(problem.num_shapes) if problem.degrees[i].tolist() == [2, 1, 4, 1, 1]]
+    pure = [i for i in range(problem.num_layouts) if problem.degrees[i].tolist() == [2, 1, 4, 1, 1]]
     (i, *_) = pure
     inside = ((2, 1, 1), (1, 1, 1), (1, 2, 2), (1, 1, 1), (1, 1, 1))
     outside = ((1, 2, 1), (1, 1, 1), (2, 1, 2), (1, 1, 1), (1, 1, 1))
-    near, far = problem.slow_byte_seconds(np.array([i, i]), np.array([inside, outside]))
+    near, far = problem.slow_tier_seconds(np.array([i, i]), np.array([inside, outside]))
     assert 0 < near < far
-    one = next(k for k in range(problem.num_shapes) if problem.degrees[k].tolist() == [8] + [1] * 4)
-    assert problem.slow_byte_seconds(np.array([one]), np.array([((2, 2, 2), *[(1, 1, 1)] * 4)])) > 0
+    one = next(
+        k for k in range(problem.num_layouts) if problem.degrees[k].tolist() == [8] + [1] * 4
+    )
+    assert problem.slow_tier_seconds(np.array([one]), np.array([((2, 2, 2), *[(1, 1, 1)] * 4)])) > 0
 
 
 def test_orders_follow_the_software_with_dp_as_shards_inside_replicas() -> None:
     orders = {"tp-cp-dp-pp": ("tp", "cp", "dp", "pp"), "pp-first": ("pp", "dp", "tp")}
     _, problem, _ = some_problem(orders=orders)
     # DENSE_GRID.atoms: tp, cp, dp_shard, dp_replicate, pp; axes an order leaves out come last
-    assert list(problem.orders(0)) == [(0, 1, 2, 3, 4), (4, 2, 3, 0, 1)]
+    assert list(problem.framework_orders(0)) == [(0, 1, 2, 3, 4), (4, 2, 3, 0, 1)]

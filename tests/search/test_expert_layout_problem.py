@@ -13,7 +13,7 @@ from planner.cost.context import CostContext
 from planner.layouts.grids import EXPERT_GRID
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
-from planner.search.problem import LayoutProblem, splits_of
+from planner.search.layout_problem import LayoutProblem, splits_of
 from tests.expert_scenarios import LATENT, experts
 from tests.oracles import all_placements, plain_least_step, plain_splits, plain_step
 from tests.scenarios import (
@@ -123,10 +123,10 @@ def test_score_rows_equal_the_scalar_step_and_splits_are_products() -> None:
     scenario = CASES["three tiers"]
     ctx = CostContext.of(scenario)
     problem = LayoutProblem(ctx, LayoutTable.from_layouts(fitting_layouts(ctx, scenario)))
-    for i in range(0, problem.num_shapes, 3):
+    for i in range(0, problem.num_layouts, 3):
         layout = problem.table.row(i)
         rows = all_placements(layout.degrees(EXPERT_GRID), problem.widths)
-        scores = problem.score_rows(np.full(len(rows), i), np.array(rows))
+        scores = problem.step_seconds(np.full(len(rows), i), np.array(rows))
         plain = [plain_step(ctx, layout, row) for row in rows]
         assert scores.tolist() == pytest.approx(plain, rel=1e-12)
         for row in rows:
@@ -144,7 +144,10 @@ def test_orders_keep_the_experts_ranks_together() -> None:
         Layout(tp=4, sp=True, dp_shard=2, ep=8),
     )
     problem = LayoutProblem(ctx, LayoutTable.from_layouts([inside, beyond]))
-    named = [[EXPERT_GRID.atoms[atom] for atom in order] for order in problem.orders(0)]
+    named = [[EXPERT_GRID.atoms[atom] for atom in order] for order in problem.framework_orders(0)]
     assert [atoms.index("pp") > atoms.index("dp_shard") for atoms in named] == [True, False]
     assert all(atoms.index("tp.ep") < atoms.index("tp") < atoms.index("cp.etp") for atoms in named)
-    assert len(problem.orders(1)) == 1 and problem.orders(1)[0] == problem.orders(0)[0]
+    assert (
+        len(problem.framework_orders(1)) == 1
+        and problem.framework_orders(1)[0] == problem.framework_orders(0)[0]
+    )

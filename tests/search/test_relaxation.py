@@ -9,7 +9,7 @@ from planner.cost.context import CostContext
 from planner.planning.assess import memory_report
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.search.infeasible.relax import of_open
+from planner.search.infeasible.relaxation import of_open
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,
@@ -104,7 +104,7 @@ def test_nearest_miss_names_its_stage_and_largest_term(search: Search) -> None:
 
 
 def test_a_layout_inside_the_fragile_band_misses_the_band_not_the_capacity() -> None:
-    """Where only `fits` is accepted, the miss is what lies above the band."""
+    """Where only `fits` is fits_in_memory, the miss is what lies above the band."""
     free = tight(1e12)
     capacity = min(peaks(free)) * 1.02
     scenario = tight(capacity)

@@ -24,14 +24,9 @@ from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.rules.legality import split_holds
 from planner.search.rules.recompute import layers_alike
-from planner.search.space.room import accepted
-from planner.search.splits.best_split import (
-    Costing,
-    best_split,
-    is_searched,
-    least_step,
-    options_of,
-)
+from planner.search.space.limits import fits_in_memory
+from planner.search.stage_splits.best_split import best_split, split_bound
+from planner.search.stage_splits.options import TrafficCosts, is_searched, stage_options
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     context,
@@ -67,7 +62,7 @@ def on_one_domain(ctx: CostContext, layout: Layout) -> dict[str, list[float]]:
     return {name: [1.0, float(sizes[name]), *[1.0] * (tiers - 2)] for name in groups}
 
 
-def costing(ctx: CostContext, layout: Layout) -> Costing:
+def costing(ctx: CostContext, layout: Layout) -> TrafficCosts:
     splits = on_one_domain(ctx, layout)
     return lambda shape: channel_costs(ctx, shape.traffic, splits)
 
@@ -84,7 +79,7 @@ def by_enumeration(ctx: CostContext, layout: Layout) -> dict[tuple[int, ...], fl
         table = table_of(replace(layout, stage_layers=split))
         if layout.recompute_layers and not min(split) >= layout.recompute_layers < max(split):
             continue  # of every chunk so many are run again, and of one not all
-        if accepted(ctx, FITS, table)[0]:
+        if fits_in_memory(ctx, FITS, table)[0]:
             found[split] = float(evaluate(ctx, table, splits).total[0])
     return found
 
@@ -152,7 +147,7 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     table, price = table_of(layout), costing(ctx, layout)
     assert is_searched(ctx, table).all()
     every = by_enumeration(ctx, layout)
-    best = best_split(ctx, table, options_of(ctx, FITS, table), price)
+    best = best_split(ctx, table, stage_options(ctx, FITS, table), price)
     found = best.split
     if not every:
         assert found is None
@@ -167,7 +162,7 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     chosen = replace(layout, stage_layers=found.stage_layers)
     assert split_holds(ctx, chosen) and sum(found.stage_layers) == ctx.model.num_layers
     # bounds: of the dynamic program alone, of the mean stage
-    assert least_step(ctx, table, options_of(ctx, FITS, table), price) <= least * (1 + 1e-12)
+    assert split_bound(ctx, table, stage_options(ctx, FITS, table), price) <= least * (1 + 1e-12)
     shape = mean_stage_costs(ctx, table)
     bound = step_time(ctx, table, shape, price(shape)).total[0]
     assert bound <= least * (1 + 1e-12)
@@ -178,7 +173,7 @@ def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:
     for floor in (any_split_floor_bytes, any_split_peak_bytes):
         assert floor(ctx, table)[0] <= min(peaks) * (1 + 1e-12)
     # below what is asked for, or nothing
-    options = options_of(ctx, FITS, table)
+    options = stage_options(ctx, FITS, table)
     assert best_split(ctx, table, options, price, 0.999 * least).split is None
 
 
@@ -199,7 +194,7 @@ def test_no_chunk_has_fewer_layers_than_it_runs_again() -> None:
     for counted in (0, 2):
         one = replace(layout, recompute_layers=counted)
         table = table_of(one)
-        best = best_split(ctx, table, options_of(ctx, FITS, table), costing(ctx, one))
+        best = best_split(ctx, table, stage_options(ctx, FITS, table), costing(ctx, one))
         assert best.split is not None
         splits[counted] = best.split.stage_layers
         assert splits[counted] in by_enumeration(ctx, one)

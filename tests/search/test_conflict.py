@@ -1,4 +1,4 @@
-"""Reasons of infeasible scenarios: together they leave nothing, without any one something is left.
+"""Conflicts of infeasible scenarios: together they leave nothing, without any one something fits.
 
 The certificate is checked by layouts enumerated without rules, judged one by one.
 """
@@ -6,6 +6,7 @@ The certificate is checked by layouts enumerated without rules, judged one by on
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from planner.cost.memory import limit_bytes
 from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.problem.scenario import Scenario, Search
-from planner.search.infeasible.reasons import reasons
-from planner.search.infeasible.relax import MOST_TIMES
+from planner.search.infeasible.conflict import conflict, minimal, smallest_hitting_set
+from planner.search.infeasible.relaxation import MAX_MULTIPLE
 from planner.search.placement import fills
 from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import layouts
@@ -70,7 +71,7 @@ def left(one: Scenario, kept: set[str], all_rules: bool) -> bool:
     counts = [one.num_accelerators]
     if "num_accelerators" not in kept:
         most = one.topology.num_accelerators // one.num_accelerators
-        counts = [one.num_accelerators * k for k in range(1, min(most, MOST_TIMES) + 1)]
+        counts = [one.num_accelerators * k for k in range(1, min(most, MAX_MULTIPLE) + 1)]
     limit = limit_bytes(CostContext.of(one), "fits")
     asked = {name.removeprefix("search.") for name in kept if name.startswith("search.")}
     return any(
@@ -106,7 +107,7 @@ def test_a_certificate_is_infeasible_and_smallest(
 ) -> None:
     one = scenario(num, gigabytes, Search(**search))
     every = {f"search.{key}" for key in search} | {"memory", "num_accelerators"}
-    found = {reason["id"] for reason in reasons(one)}
+    found = {reason["id"] for reason in conflict(one)}
     assert bool(found) != left(one, every, True) or not left(one, set(), True)
     if not found:
         return
@@ -120,7 +121,7 @@ def test_a_certificate_is_infeasible_and_smallest(
 def test_a_rule_and_a_restriction_are_named_together() -> None:
     """tp=16 of 8 heads: the restriction and the rule, neither alone."""
     one = small_scenario(16, search=Search(tp=(16,)))
-    ids = [reason["id"] for reason in reasons(one)]
+    ids = [reason["id"] for reason in conflict(one)]
     assert ids[0] == "search.tp" and "tp-divides-heads" in ids and len(ids) == 2
     plan = api.plan(one)
     assert [reason["id"] for reason in plan.reasons] == ids
@@ -129,12 +130,12 @@ def test_a_rule_and_a_restriction_are_named_together() -> None:
 
 def test_memory_and_the_count_are_named() -> None:
     one = scenario(1, 0.5, Search())
-    assert {reason["id"] for reason in reasons(one)} >= {"memory"}
-    assert {reason["kind"] for reason in reasons(one)} >= {"memory"}
+    assert {reason["id"] for reason in conflict(one)} >= {"memory"}
+    assert {reason["kind"] for reason in conflict(one)} >= {"memory"}
 
 
 def test_what_fits_has_no_reasons() -> None:
-    assert reasons(small_scenario(8)) == ()
+    assert conflict(small_scenario(8)) == ()
 
 
 @pytest.mark.parametrize("offloads", [(), ("optimizer",)])
@@ -146,3 +147,29 @@ def test_relaxations_are_planned_and_cheapest_first(offloads: tuple[Any, ...]) -
     assert costs == sorted(costs)
     for relaxation in plan.relaxations:
         assert relaxation["layout"]["tp"] >= 1 and relaxation["step_seconds"] > 0
+
+
+# --- smallest hitting sets, against trying every subset -------------------------------------------
+
+NAMES = "abcdefg"
+
+
+@given(st.lists(st.frozensets(st.sampled_from(NAMES), min_size=1), max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_smallest_is_that_of_all_subsets(sets: list[frozenset[str]]) -> None:
+    found = smallest_hitting_set(sets, NAMES)
+    subsets = chain.from_iterable(combinations(NAMES, size) for size in range(len(NAMES) + 1))
+    assert found == next(s for s in subsets if all(one & set(s) for one in sets))
+
+
+def test_what_nothing_meets() -> None:
+    assert smallest_hitting_set([frozenset()], NAMES) is None
+    assert smallest_hitting_set([], NAMES) == ()
+
+
+@given(st.lists(st.frozensets(st.sampled_from(NAMES)), max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_minimal_sets_contain_no_other_and_none_is_lost(sets: list[frozenset[str]]) -> None:
+    kept = minimal(sets)
+    assert all(any(one <= other for one in kept) for other in sets)
+    assert not any(a < b for a in kept for b in kept)

@@ -18,13 +18,13 @@ from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.report.text.pieces import plain_text
 from planner.report.text.plan import plan_report
-from planner.search.optimize import best_placement
-from planner.search.placement import SideConstraints
-from planner.search.problem import AnySplit, LayoutProblem, OtherSplit
+from planner.search.interface import SideConstraints
+from planner.search.layout_problem import LayoutProblem, any_split_problem, changed_split_problem
+from planner.search.one_layout import best_placement
 from planner.search.space.enumerate import layouts
-from planner.search.space.room import accepted
-from planner.search.splits.best_split import is_searched
-from planner.search.splits.rows import SplitProblem
+from planner.search.space.limits import fits_in_memory
+from planner.search.stage_splits.options import is_searched
+from planner.search.stage_splits.split_search import NamedSplitProblem
 from tests.expert_scenarios import experts
 from tests.scenarios import (
     small_accelerator,
@@ -34,7 +34,7 @@ from tests.scenarios import (
     small_topology,
     small_training,
 )
-from tests.search.test_stages import compositions
+from tests.search.test_best_split import compositions
 from tests.search.test_watch import Until
 
 ANY = Search(
@@ -125,7 +125,7 @@ def every_split(scenario: Scenario) -> dict[Any, float]:
             if ends and split is not None and len(set(split[1:-1])) > 1:
                 continue
             one = LayoutTable.from_layouts([replace(row, stage_layers=split)])
-            if not accepted(ctx, asked, one)[0]:
+            if not fits_in_memory(ctx, asked, one)[0]:
                 continue
             rules = SideConstraints(orders=asked.orders)
             best = best_placement(LayoutProblem(ctx, one), 0, 0.0, rules)
@@ -178,7 +178,10 @@ def test_a_named_split_s_bound_holds_where_the_host_sets_the_pace() -> None:
     ctx = CostContext.of(scenario)
     layout = Layout(cp=2, pp=2, dp_shard=4, num_microbatches=2, cp_kind="a2a", overlap="dp+pp")
     one = LayoutTable.from_layouts([layout])
-    problem, at = SplitProblem(ctx, one.take(slice(0)), one, [(5, 1)]), np.zeros(1, dtype=np.int64)
+    problem, at = (
+        NamedSplitProblem(ctx, one.take(slice(0)), one, [(5, 1)]),
+        np.zeros(1, dtype=np.int64),
+    )
     plain = LayoutProblem(ctx, replace(one, stage_layers=(5, 1)))
     least = best_placement(problem, 0)
     assert least is not None
@@ -215,10 +218,10 @@ def test_bounds_hold_in_every_split(name: str) -> None:
     for row in (*rows[:12], *counted[:24]):
         one = LayoutTable.from_layouts([row])
         default = LayoutProblem(ctx, one)
-        whatever = AnySplit(ctx, one).lower_bounds()[0]
+        whatever = any_split_problem(ctx, one).lower_bounds()[0]
         other = max(
-            OtherSplit(ctx, one).lower_bounds()[0],
-            OtherSplit(ctx, one).tighter_bounds(np.array([0]))[0],
+            changed_split_problem(ctx, one).lower_bounds()[0],
+            changed_split_problem(ctx, one).tighter_bounds(np.array([0]))[0],
         )
         usual = tuple(chunk_layers(ctx.model.num_layers, row, ctx.reserved) or ())
         if counts_within(row, usual):
