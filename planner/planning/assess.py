@@ -34,7 +34,7 @@ class Assessment:
 
     step_seconds: float
     step_bar: tuple[float, float]  # seconds
-    bar_kind: str
+    interval_kind: str
     time: dict[str, float]
     memory: MemoryReport
     groups: dict[str, GroupReport]
@@ -57,7 +57,7 @@ def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
     return Assessment(
         step_seconds=seconds,
         step_bar=(seconds * float(low), seconds * float(high)),
-        bar_kind=bars.KINDS[int(bars.kind_index(ctx, layout))],
+        interval_kind=bars.KINDS[int(bars.kind_index(ctx, layout))],
         time=time,
         memory=memory_report(ctx, layout),
         groups=_groups(

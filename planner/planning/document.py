@@ -7,7 +7,7 @@ from typing import Any
 
 from planner import __version__
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def document(answer: Any, **own: Any) -> dict[str, Any]:

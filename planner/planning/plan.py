@@ -197,10 +197,10 @@ class Plan:
     bound_seconds: float | None = None
     gap_fraction: float | None = None
     step_seconds: float | None = None
-    step_seconds_low: float | None = None  # of published runs, bar_coverage lie between
+    step_seconds_low: float | None = None  # of published runs, interval_coverage lie between
     step_seconds_high: float | None = None
-    bar_coverage: float | None = None
-    bar_kind: str | None = None  # of planner.cost.prediction_intervals.KINDS
+    interval_coverage: float | None = None
+    interval_kind: str | None = None  # of planner.cost.prediction_intervals.KINDS
     mfu: float | None = None
     mfu_denominator: Mapping[str, Any] | None = None  # {precision, peak_flops, accelerator}
     mfu_bf16: float | None = None
@@ -251,14 +251,7 @@ class Plan:
             raise InputError(
                 "not a plan file", path=path, allowed="what `planner plan --json` prints"
             )
-        if document["schema_version"] != SCHEMA_VERSION:
-            raise InputError(
-                "plan file of another version",
-                path=path,
-                key="schema_version",
-                value=document["schema_version"],
-                allowed=str(SCHEMA_VERSION),
-            )
+        _require_version(document["schema_version"], path)
         for name in document:
             if name not in cls.__dataclass_fields__ and name not in _BESIDE:
                 raise InputError(
@@ -297,6 +290,27 @@ class Plan:
                 allowed="search.excluded once more",
             )  # fmt: skip
         return plan
+
+
+def _require_version(version: object, path: str) -> None:
+    """Refuse a plan file of another schema version, with what to do about it.
+
+    Raises:
+        InputError: the version is not the one that this program writes.
+    """
+    if version == SCHEMA_VERSION:
+        return
+    remedy = "a newer planner is needed"
+    if not isinstance(version, int) or version < SCHEMA_VERSION:
+        remedy = (
+            "plan its scenario again: save what stands under `inputs` as a file of its own and "
+            "give it to `planner plan`"
+        )
+    raise InputError(
+        f"the plan file is of version {version}, and this program reads version {SCHEMA_VERSION}; "
+        f"{remedy}",
+        path=path, key="schema_version", value=version, allowed=str(SCHEMA_VERSION),
+    )  # fmt: skip
 
 
 _BESIDE = ("schema_version", "planner_version", "excluded")

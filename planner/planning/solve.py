@@ -331,8 +331,8 @@ def _assessed(
         step_seconds=found.step_seconds,
         step_seconds_low=found.step_bar[0],
         step_seconds_high=found.step_bar[1],
-        bar_coverage=float(bars.shipped().coverage),
-        bar_kind=found.bar_kind,
+        interval_coverage=float(bars.shipped().coverage),
+        interval_kind=found.interval_kind,
         mfu=found.mfu,
         mfu_denominator={
             "accelerator": ctx.accelerator.name,

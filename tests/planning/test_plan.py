@@ -98,7 +98,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def test_document_has_the_keys_of_the_contract(name: str) -> None:
     document = as_json(planned(name))
     assert set(document) >= KEYS
-    assert document["schema_version"] == SCHEMA_VERSION == 1
+    assert document["schema_version"] == SCHEMA_VERSION == 2
     assert document["planner_version"] == __version__
     assert document["status"] == "optimal"
     assert list(document["time"]) == TIME_KEYS
@@ -183,7 +183,7 @@ def test_what_is_no_document_is_refused(document: Any) -> None:
         Plan.from_document(document)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
 def test_another_version_is_refused(version: Any) -> None:
     document = {**as_json(planned("tiny")), "schema_version": version}
     with pytest.raises(InputError) as caught:

@@ -115,13 +115,39 @@ def test_rank_orders_must_number_the_ranks(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 1}', '{"schema_version": 2}'],
+    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 2}', '{"schema_version": 3}'],
 )
 def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(InputError):
         api.read_plan(path)
+
+
+OLD = Path(__file__).parents[1] / "data" / "plans" / "schema-1.json"
+
+
+def test_a_plan_file_of_an_older_version_is_answered_by_version() -> None:
+    """It says both versions and the way on, and the way on works."""
+    with pytest.raises(InputError) as caught:
+        api.read_plan(OLD)
+    assert (caught.value.key, caught.value.value, caught.value.allowed) == (
+        "schema_version", 1, "2",
+    )  # fmt: skip
+    text = str(caught.value)
+    assert "of version 1" in text and "reads version 2" in text
+    assert "`inputs`" in text and "`planner plan`" in text
+
+
+def test_the_inputs_of_an_older_plan_file_plan_again(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.json"
+    scenario.write_text(json.dumps(json.loads(OLD.read_text())["inputs"]))
+    assert api.load_scenario(scenario).model.name == "llama3-8b"
+
+
+def test_a_plan_file_of_a_newer_version_needs_a_newer_planner(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"of version 3.* newer planner"):
+        api.read_plan(written(tmp_path, {"schema_version": 3}))
 
 
 def test_numbers_are_numbers(tmp_path: Path, document: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def test_run_appears_when_tokens_are_given():
 
 def test_bars_stand_behind_the_step_and_the_peak():
     plan = replace(
-        fabricated_plan(), bar_coverage=0.8, step_seconds_low=5.5, step_seconds_high=7.25,
+        fabricated_plan(), interval_coverage=0.8, step_seconds_low=5.5, step_seconds_high=7.25,
         memory=replace(fabricated_plan().memory, peak_low_bytes=61e9, peak_high_bytes=72.34e9),
     )  # fmt: skip
     text = rendered(plan, 140)

@@ -134,11 +134,11 @@ def _speed(plan: Plan) -> RenderableType:
 
 def _bar(plan: Plan, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
     """' (80 %: 6.66 to 8.32 s)', or nothing for a plan without bars."""
-    if plan.bar_coverage is None or low is None or high is None:
+    if plan.interval_coverage is None or low is None or high is None:
         return ""
     (first, unit), last = form(low).rsplit(maxsplit=1), form(high)
     first = first if last.endswith(f" {unit}") else f"{first} {unit}"
-    return f" ({percent(plan.bar_coverage, 0)}: {first} to {last})"
+    return f" ({percent(plan.interval_coverage, 0)}: {first} to {last})"
 
 
 COUNTED = "counting neither the masked half of attention nor recomputation"
