@@ -68,7 +68,7 @@ from planner.layouts.rank_orders import order_degrees
 from planner.planning.agreement import require_agreement
 from planner.planning.plan import Plan
 from planner.planning.seating import require_nodes
-from planner.planning.solve import chosen_scenario, evaluate, evaluate_many, plan
+from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, evaluate_many, plan
 from planner.problem.inventory import Inventory
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario, inputs_sha256, load_scenario, scenario_from_document
@@ -120,18 +120,11 @@ def _verify(found: Plan, path: str) -> None:
         return
     require_nodes(found, scenario, path)
     try:
-        layout = given_layout(CostContext.of(scenario), found.layout, f"{path}: layout")
+        layout = given_layout(
+            CostContext.of(scenario), found.layout.to_document(), f"{path}: layout"
+        )
     except IllegalLayoutError as error:
         raise InputError(f"the layout is not legal: {error}", path=path, key="layout") from None
-    for key, value in found.layout.items():
-        if isinstance(value, str) and not isinstance(getattr(layout, key), str):
-            raise InputError(
-                "text where a number is expected",
-                path=path,
-                key=f"layout.{key}",
-                value=value,
-                allowed="the value without quotes",
-            )
     degrees = order_degrees(found.rank_order or ())
     # experts cut the axes, but where the two grids do not nest ranks follow the dense one
     grids = (DENSE_GRID, EXPERT_GRID) if scenario.model.moe else (DENSE_GRID,)
@@ -191,10 +184,12 @@ def compare(first: Plan, second: Plan) -> Comparison:
             k: (a.get(k, 0.0), b.get(k, 0.0), b.get(k, 0.0) - a.get(k, 0.0)) for k in {**a, **b}
         }
 
-    names = ("status", "step_seconds", "mfu", "hfu", "tokens_per_second", "cost", "layout")
+    names = ("status", "step_seconds", "mfu", "hfu", "tokens_per_second", "cost")
+    layouts = [plan.layout and plan.layout.to_document() for plan in (first, second)]
     return Comparison(
         labels=("first", "second"),
-        summary={name: (getattr(first, name), getattr(second, name)) for name in names},
+        summary={name: (getattr(first, name), getattr(second, name)) for name in names}
+        | {"layout": (layouts[0], layouts[1])},
         time=rows(first.time, second.time),
         memory=rows(
             {**first.memory.terms, "peak_bytes": first.memory.peak_bytes},
@@ -206,7 +201,7 @@ def compare(first: Plan, second: Plan) -> Comparison:
 
 def explain(
     scenario: Scenario,
-    layout: str | Mapping[str, Any] | None = None,
+    layout: GivenLayout | None = None,
     watch: Watch = unwatched,
 ) -> Explanation:
     """Why each group of the best plan (or of a layout) lives where it does, what the step waits
@@ -222,7 +217,7 @@ def explain(
 def diagnose(
     scenario: Scenario,
     measured: str | Mapping[str, float | str],
-    layout: str | Mapping[str, Any] | None = None,
+    layout: GivenLayout | None = None,
 ) -> Diagnosis:
     """A measured run (mfu, step_seconds, tokens_per_second, tflops) beside its prediction.
 

@@ -7,8 +7,10 @@ shows it is `planner.report.text.explanation`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import SerializerFunctionWrapHandler, WrapSerializer
 
 from planner.planning.document import document
 from planner.planning.plan import Plan
@@ -94,12 +96,21 @@ class Action:
     id: str
     label: Label
     text: str
-    set: Mapping[str, str | float]
+    set: Mapping[str, str | int | float]
     layout: Mapping[str, Any]
     step_seconds: float | None
     gain_seconds: float | None
     gain_fraction: float | None
     infeasible: str | None
+
+
+def _by_name(groups: object, listed: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return {group["name"]: group for group in listed(groups)}
+
+
+def _by_label(actions: object, listed: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    written = listed(actions)
+    return {label: [a for a in written if a["label"] == label] for label in LABELS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +121,13 @@ class Explanation:
     """
 
     plan: Plan
-    groups: tuple[GroupPlace, ...] = ()
+    groups: Annotated[tuple[GroupPlace, ...], WrapSerializer(_by_name)] = ()
     intensity_order: tuple[str, ...] = ()
     exposed_order: tuple[str, ...] = ()
     place_order: tuple[str, ...] = ()
     inversions: tuple[Inversion, ...] = ()
     regime: Regime | None = None
-    actions: tuple[Action, ...] = ()
+    actions: Annotated[tuple[Action, ...], WrapSerializer(_by_label)] = ()
 
     def labelled(self, label: Label) -> tuple[Action, ...]:
         """The actions under one label, greatest gain first, those that cannot be made last."""
@@ -124,14 +135,7 @@ class Explanation:
 
     def to_document(self) -> dict[str, Any]:
         """The explanation as one JSON document."""
-        return document(
-            self,
-            plan=self.plan.to_document(),
-            groups={group.name: asdict(group) for group in self.groups},
-            actions={
-                label: [asdict(action) for action in self.labelled(label)] for label in LABELS
-            },
-        )
+        return document(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +195,4 @@ class Diagnosis:
 
     def to_document(self) -> dict[str, Any]:
         """The diagnosis as one JSON document."""
-        return document(self, plan=self.plan.to_document())
+        return document(self)

@@ -56,7 +56,7 @@ class Baseline:
             else [1.0] * len(ctx.topology.tiers)
             for name in GROUPS
         }
-        layout = given_layout(ctx, plan.layout, "plan: layout")
+        layout = given_layout(ctx, plan.layout.to_document(), "plan: layout")
         return cls(scenario, plan, ctx, layout, splits, plan.step_seconds)
 
     def step(self, ctx: CostContext | None = None, layout: Layout | None = None) -> float:
@@ -73,7 +73,7 @@ class Change:
     `text` says what was chosen where several changes serve one end.
     """
 
-    set: Mapping[str, str | float] = field(default_factory=dict)
+    set: Mapping[str, str | int | float] = field(default_factory=dict)
     layout: Mapping[str, Any] = field(default_factory=dict)
     replaced: bool = False
     text: str = ""
@@ -106,7 +106,7 @@ def try_change(base: Baseline, change: Change, limited: bool = True) -> Outcome:
         return Outcome(None, reason)
     if _degrees(layout) == _degrees(base.layout) and not change.replaced:
         return Outcome(base.step(ctx, layout))
-    return Outcome(evaluate(scenario, layout.to_document()).step_seconds)
+    return Outcome(evaluate(scenario, layout).step_seconds)
 
 
 def _degrees(layout: Layout) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ def _too_big(base: Baseline, ctx: CostContext, layout: Layout) -> str | None:
 
 
 def changed_scenario(
-    scenario: Scenario, document: Mapping[str, Any], keys: Mapping[str, str | float]
+    scenario: Scenario, document: Mapping[str, Any], keys: Mapping[str, str | int | float]
 ) -> Scenario:
     """The scenario with dotted keys of its document set.
 

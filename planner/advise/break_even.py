@@ -17,6 +17,7 @@ from typing import Any
 from planner.advise.outlook import BreakEven, Trial
 from planner.advise.replan import Planner, changed, step_of
 from planner.advise.upgrades import network_bytes_per_second, network_keys
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 
@@ -38,9 +39,9 @@ class _Rivals:
     fsdp: Scenario
     planner: Planner
     now: float
-    winners: list[dict[str, Any]] = field(default_factory=list)
+    winners: list[Layout] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-    fsdp_layout: Any = None
+    fsdp_layout: Layout | None = None
 
     def matches(self, factor: float) -> bool:
         """Whether FSDP is within MATCH_FRACTION of the best at so many times the bandwidth."""
@@ -59,7 +60,7 @@ class _Rivals:
                 return False
         best = self.planner.best(rival, f"every layout at {rate / 1e9:.4g} GB/s")
         assert best.objective_seconds is not None and best.layout is not None
-        self.winners.insert(0, dict(best.layout))
+        self.winners.insert(0, best.layout)
         matches = not best.objective_seconds < limit
         self.trials.append(
             Trial(factor, rate, own, best.objective_seconds, True, matches, best.layout)
@@ -87,7 +88,7 @@ def fsdp_break_even(
         return _none(now, assumed, reason)
     rivals = _Rivals(scenario, fsdp, planner, now)
     if base is not None and base.layout is not None:
-        rivals.winners.append(dict(base.layout))
+        rivals.winners.append(base.layout)
     lower, upper, verdict = _bracket(rivals)
     while lower is not None and upper is not None and upper / lower > 1.0 + WIDTH_FRACTION:
         middle = sqrt(lower * upper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.advise.checked import Check, Crossing, Verdict
@@ -59,7 +60,7 @@ def check(
     broken = [*found.broken, *rules]
     plan_ = None
     if completed is not None and not broken:
-        plan_ = evaluate(found.scenario, completed.to_document())
+        plan_ = evaluate(found.scenario, completed)
         broken += _refusals(found, plan_, completed)
     if broken:
         plan_ = None
@@ -102,9 +103,9 @@ def _answer(
         ignored=launch.ignored,
         unread=launch.unread,
         contradictions=tuple(found.contradictions),
-        broken=tuple(broken),
+        rules=tuple(broken),
         products=() if layout is None else products(layout, found.base),
-        layout=None if layout is None else layout.to_document(),
+        layout=layout,
         plan=plan_,
         crossings=() if plan_ is None else _crossings(plan_, better),
         better=better,
@@ -124,7 +125,7 @@ def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutE
     """What Megatron-Core does not run, though the rules of layouts allow it."""
     if found.launch.target != "megatron":
         return []
-    plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
+    plain = replace(layout, stage_layers=None)
     job = Job(found.scenario, plain, plan_.rank_order or ())
     source = target_of("megatron").version
     return [
@@ -144,7 +145,7 @@ def _better(found: Judged) -> Plan | None:
 
 def _gain(plan_: Plan | None, better: Plan | None) -> dict[str, Any]:
     if plan_ is None or better is None or plan_.time is None or better.time is None:
-        return {}
+        return {"gain_seconds": None, "gain_fraction": None, "terms": None}
     assert plan_.step_seconds is not None and better.step_seconds is not None
     gain = plan_.step_seconds - better.step_seconds
     return {

@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from planner import __version__
+from pydantic import InstanceOf, PlainSerializer
+
 from planner.errors import IllegalLayoutError
 from planner.frameworks.launch import Note, Said
-from planner.planning.document import SCHEMA_VERSION
+from planner.planning.document import LayoutValue, json_values, versions
 from planner.planning.plan import Plan
 
 Verdict = Literal["fits", "fragile", "no", "illegal"]
@@ -47,6 +48,19 @@ class Crossing:
     best_too: bool
 
 
+def _rule(error: IllegalLayoutError) -> dict[str, Any]:
+    return {
+        "id": error.rule,
+        "source": error.source,
+        "value": str(error.value),
+        "message": error.message,
+        "nearest": list(error.nearest),
+    }
+
+
+Rule = Annotated[InstanceOf[IllegalLayoutError], PlainSerializer(_rule)]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A script's layout on a scenario's hardware.
@@ -63,21 +77,21 @@ class Check:
     software: str
     num_accelerators: int
     verdict: Verdict
+    products: tuple[str, ...]
+    layout: LayoutValue | None
+    gain_seconds: float | None
+    gain_fraction: float | None
+    terms: Mapping[str, float] | None
     understood: tuple[Said, ...]
     defaults: tuple[Note, ...]
     otherwise: tuple[Note, ...]
     ignored: tuple[Note, ...]
     unread: tuple[Note, ...]
     contradictions: tuple[Contradiction, ...]
-    broken: tuple[IllegalLayoutError, ...]
-    products: tuple[str, ...]
-    layout: Mapping[str, Any] | None
-    plan: Plan | None
     crossings: tuple[Crossing, ...]
+    rules: tuple[Rule, ...]
+    plan: Plan | None
     better: Plan | None
-    gain_seconds: float | None = None
-    gain_fraction: float | None = None
-    terms: Mapping[str, float] | None = None
 
     @property
     def runs(self) -> bool:
@@ -86,27 +100,4 @@ class Check:
 
     def to_document(self) -> dict[str, Any]:
         """The check as one JSON document."""
-        plain = (
-            "target", "target_version", "path", "software", "num_accelerators", "verdict",
-            "products", "layout", "gain_seconds", "gain_fraction", "terms",
-        )  # fmt: skip
-        listed = (
-            "understood", "defaults", "otherwise", "ignored", "unread", "contradictions",
-            "crossings",
-        )  # fmt: skip
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "planner_version": __version__,
-            "runs": self.runs,
-            **{name: getattr(self, name) for name in plain},
-            **{name: [asdict(item) for item in getattr(self, name)] for name in listed},
-            "rules": [
-                {
-                    "id": error.rule, "source": error.source, "value": str(error.value),
-                    "message": error.message, "nearest": list(error.nearest),
-                }
-                for error in self.broken
-            ],
-            "plan": None if self.plan is None else self.plan.to_document(),
-            "better": None if self.better is None else self.better.to_document(),
-        }  # fmt: skip
+        return {**versions(), "runs": self.runs, **json_values(self)}

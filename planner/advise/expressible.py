@@ -9,7 +9,6 @@ from typing import Any
 from planner.errors import ExportError, InputError, PlannerError
 from planner.frameworks.target import Target, target
 from planner.inputs.files import load
-from planner.layouts.layout import Layout
 from planner.planning.export import export_plan
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario, evaluate, plan
@@ -143,7 +142,7 @@ def _words(loss: float) -> str:
 
 def _offer(best: Expressible) -> str:
     assert best.plan.layout is not None
-    label = Layout.from_document(best.plan.layout).label()
+    label = best.plan.layout.label()
     return (
         f"the best expressible plan is {label} in {best.plan.step_seconds:.4g} s, "
         f"{_words(best.loss_fraction)}: --resolve writes it"

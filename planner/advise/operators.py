@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from planner.advise.roofs import Move, Operator
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.hardware import ELEMENT_BYTES, Accelerator, Precision
 from planner.problem.pattern import Mamba
@@ -41,23 +42,23 @@ REFERENCE = Sizes(8192, 8192, 8192, 8192, 128, 8)
 def sizes_of(scenario: Scenario, found: Plan) -> Sizes:
     """Sizes of a scenario's kernels under its plan; where none fits, on one rank."""
     model = scenario.model
-    layout = found.layout or {"mbs": 1, "tp": 1, "cp": 1, "ep": 1, "etp": 1}
+    layout = found.layout or Layout()
     sequence = scenario.training.sequence_length
-    tokens = max(1, layout["mbs"] * sequence // layout["cp"])
+    tokens = max(1, layout.mbs * sequence // layout.cp)
     up, expert = 1 + model.gated_mlp, None
     # the MLP's first product; of a layer with experts the shared ones', or the output projection
     columns = up * model.ffn_hidden_size
     if model.moe is not None:
         columns = up * model.shared_ffn_hidden_size or model.hidden_size
-        copies = tokens // layout["tp"] * model.moe.top_k * layout["ep"] * layout["etp"]
-        width = up * model.moe.expert_ffn_hidden_size // layout["etp"]
+        copies = tokens // layout.tp * model.moe.top_k * layout.ep * layout.etp
+        width = up * model.moe.expert_ffn_hidden_size // layout.etp
         rows = max(1, copies // model.moe.num_experts)
         expert = (rows, model.expert_hidden_size, max(1, width))
     return Sizes(
         tokens=tokens,
         sequence_length=sequence,
         hidden=model.hidden_size,
-        columns=max(1, columns // layout["tp"]),
+        columns=max(1, columns // layout.tp),
         head_dim=model.qk_head_dim,
         group=model.num_attention_heads // model.num_key_value_heads,
         expert=expert,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.planning.document import document
+from planner.planning.document import LayoutValue, document
 from planner.planning.plan import Plan
 
 
@@ -26,7 +26,7 @@ class Upgrade:
     step_seconds: float | None
     gain_fraction: float | None
     same_layout_seconds: float | None
-    layout: Mapping[str, Any] | None
+    layout: LayoutValue | None
     layout_changes: Mapping[str, tuple[Any, Any]]
     terms: Mapping[str, float]
     num_accelerators: int
@@ -45,7 +45,7 @@ class Trial:
     best_seconds: float
     proven: bool
     matches: bool
-    layout: Mapping[str, Any] | None
+    layout: LayoutValue | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class BreakEven:
     now: float | None
     lower: float | None
     upper: float | None
-    fsdp_layout: Mapping[str, Any] | None
+    fsdp_layout: LayoutValue | None
     trials: tuple[Trial, ...]
     assumed: str | None = None
     reason: str | None = None
@@ -82,7 +82,7 @@ class ScalePoint:
     step_seconds: float | None
     tokens_per_second: float | None
     mfu: float | None
-    layout: Mapping[str, Any] | None
+    layout: LayoutValue | None
     efficiency_fraction: float | None
     marginal_fraction: float | None
 
@@ -110,4 +110,4 @@ class WhatIf:
 
     def to_document(self) -> dict[str, Any]:
         """The answers as one JSON document."""
-        return document(self, plan=self.plan.to_document())
+        return document(self)

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.advise.baseline import changed_scenario
 from planner.errors import PlannerError
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario, scenario_to_document
@@ -39,7 +40,7 @@ def changed(scenario: Scenario, keys: Mapping[str, Any]) -> Scenario:
     return changed_scenario(scenario, scenario_to_document(scenario), keys)
 
 
-def step_of(scenario: Scenario, layout: Mapping[str, Any]) -> float | None:
+def step_of(scenario: Scenario, layout: Layout) -> float | None:
     """The least step of a layout in a scenario, at the upper end of its bar where the search is
     robust; None where it is not legal or does not fit, so too."""
     free = scenario.replace(search=scenario.search.replace(tie_fraction=0.0))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainSerializer, computed_field
 
 from planner.planning.document import document
 from planner.planning.plan import Plan
@@ -23,6 +25,10 @@ COLLECTIVES = {
 """Kinds of traffic by key, and their names. Reduce-scatter costs what all-gather does."""
 
 
+Sampled = Annotated[tuple[float, ...], Field(exclude=True)]
+"""Samples of a curve, for pictures; documents have the figures that make it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Messages:
     """One kind of traffic of a group that lives in one tier alone, against message size.
@@ -36,8 +42,8 @@ class Messages:
     members: int
     latency_seconds: float
     knee_bytes: float
-    num_bytes: tuple[float, ...]
-    seconds: tuple[float, ...]
+    num_bytes: Sampled
+    seconds: Sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class Move:
     attainable_before: float
     attainable_after: float
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def gain(self) -> float:
         """How many times more FLOP/s it can attain."""
@@ -109,11 +116,13 @@ class GroupPoint:
     latency_seconds: float
     wall: Wall
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def margin(self) -> float:
         """Intensity over the ridge of its tier."""
         return self.intensity / self.ridge
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def attainable_flops(self) -> float:
         """FLOP/s that the highest of the three walls leaves."""
@@ -128,6 +137,19 @@ class PartRidges:
     name: str
     family: str
     ridges: Mapping[str, float]
+
+
+def _in_short(plan: Plan | None) -> dict[str, Any] | None:
+    return (
+        None
+        if plan is None
+        else {
+            "status": plan.status,
+            "inputs_sha256": plan.inputs_sha256,
+            "layout": plan.layout and plan.layout.to_document(),
+            "step_seconds": plan.step_seconds,
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +169,7 @@ class Roofline:
     operators: tuple[Operator, ...]
     moves: tuple[Move, ...]
     groups: tuple[GroupPoint, ...] = ()
-    plan: Plan | None = None
+    plan: Annotated[Plan | None, PlainSerializer(_in_short)] = None
 
     @property
     def peak(self) -> float:
@@ -160,18 +182,4 @@ class Roofline:
 
     def to_document(self) -> dict[str, Any]:
         """The roofline as JSON values; of the plan its layout, step and the inputs' hash."""
-        plan = self.plan and {
-            "status": self.plan.status,
-            "inputs_sha256": self.plan.inputs_sha256,
-            "layout": self.plan.layout,
-            "step_seconds": self.plan.step_seconds,
-        }
-        found = document(self, plan=plan)
-        for level in found["levels"]:
-            for messages in level["messages"].values():
-                del messages["num_bytes"], messages["seconds"]
-        for move, row in zip(self.moves, found["moves"], strict=True):
-            row["gain"] = move.gain
-        for point, row in zip(self.groups, found["groups"], strict=True):
-            row |= {"margin": point.margin, "attainable_flops": point.attainable_flops}
-        return found
+        return document(self)

@@ -45,20 +45,24 @@ def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None =
     lost = _lost(inventory, former, lose)
     left = _without(inventory, lost)
     if not _some_left(inventory, scenario, lost):
-        return Shrunk(tuple(lost), 0, former.step_seconds, (), (), 0)
+        return Shrunk(tuple(lost), 0, former.step_seconds)
     usable = Cluster.of(left, scenario.topology).largest
     found = [*_same_layout(scenario, left, former, usable)]
     best, searched, ruled_out = _best(scenario, left, usable, time_limit_seconds)
     if best is not None and best.step_seconds is not None:
-        found.append(Remaining(BEST, best, best.step_seconds / former.step_seconds - 1.0))
+        found.append(_remaining(BEST, best, best.step_seconds / former.step_seconds))
     return Shrunk(
         lost=tuple(lost),
-        usable=usable,
-        former_seconds=former.step_seconds,
+        usable_accelerators=usable,
+        former_step_seconds=former.step_seconds,
+        searched_num_accelerators=tuple(searched),
+        ruled_out_by_bound=ruled_out,
         options=tuple(sorted(found, key=lambda option: option.loss_fraction)),
-        searched=tuple(searched),
-        ruled_out=ruled_out,
     )
+
+
+def _remaining(name: str, plan: Plan, slower: float) -> Remaining:
+    return Remaining(name, slower - 1.0, plan.inputs["num_accelerators"], plan)
 
 
 # --- what is left ---------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def _same_layout(
 ) -> Iterator[Remaining]:
     """The former layout where there are spares; else, with fewer data-parallel ranks."""
     assert former.layout is not None and former.step_seconds is not None
-    chosen = {key: former.layout[key] for key in CHOSEN if key in former.layout}
+    chosen = {key: former.layout.to_document()[key] for key in CHOSEN}
     varied = "dp_replicate" if chosen.get("dp_replicate", 1) > 1 else "dp_shard"
     each = scenario.num_accelerators // chosen[varied]
     for degree in range(chosen[varied], 0, -1):
@@ -163,7 +167,7 @@ def _same_layout(
         found = _evaluated(scenario, left, each * degree, kept)
         if found is not None and found.step_seconds is not None:
             name = SAME if degree == chosen[varied] else FEWER
-            yield Remaining(name, found, found.step_seconds / former.step_seconds - 1.0)
+            yield _remaining(name, found, found.step_seconds / former.step_seconds)
             return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from planner.planning.document import json_values
 from planner.planning.plan import Plan
 
 SAME, FEWER, BEST = "same layout on spares", "fewer dp", "best of the search"
@@ -15,8 +16,9 @@ class Remaining:
     """One way on: a plan, and its step over the former one's, less 1."""
 
     name: str
-    plan: Plan
     loss_fraction: float
+    num_accelerators: int
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +30,12 @@ class Shrunk:
     """
 
     lost: tuple[str, ...]
-    usable: int
-    former_seconds: float
-    options: tuple[Remaining, ...]
-    searched: tuple[int, ...]
-    ruled_out: int
+    usable_accelerators: int
+    former_step_seconds: float
+    searched_num_accelerators: tuple[int, ...] = ()
+    ruled_out_by_bound: int = 0
+    options: tuple[Remaining, ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         """The answer as JSON values."""
-        return {
-            "lost": list(self.lost),
-            "usable_accelerators": self.usable,
-            "former_step_seconds": self.former_seconds,
-            "searched_num_accelerators": list(self.searched),
-            "ruled_out_by_bound": self.ruled_out,
-            "options": [
-                {
-                    "name": option.name,
-                    "loss_fraction": option.loss_fraction,
-                    "num_accelerators": option.plan.inputs["num_accelerators"],
-                    "plan": option.plan.to_document(),
-                }
-                for option in self.options
-            ],
-        }
+        return json_values(self)

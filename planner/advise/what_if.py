@@ -7,7 +7,6 @@ least step is proven, and a gain is the difference of two proven steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from planner.advise.break_even import fsdp_break_even
@@ -16,6 +15,7 @@ from planner.advise.replan import Planner, Say, changed, step_of
 from planner.advise.scaling import WASTED_FRACTION, scaling_curve
 from planner.advise.upgrades import Idea, ideas
 from planner.errors import InputError
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario
 from planner.problem.scenario import Scenario
@@ -92,10 +92,9 @@ def _impossible(idea: Idea, scenario: Scenario, reason: str) -> Upgrade:
     )  # fmt: skip
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {
-        key: (before.get(key), after.get(key)) for key in TOLD if before.get(key) != after.get(key)
-    }
+def _changes(before: Layout, after: Layout) -> dict[str, tuple[Any, Any]]:
+    old, new = before.to_document(), after.to_document()
+    return {key: (old[key], new[key]) for key in TOLD if old[key] != new[key]}
 
 
 def _terms(before: Plan, after: Plan) -> dict[str, float]:

@@ -84,14 +84,9 @@ def why_not(
     return replace(answer, verdict="illegal", rules=_restricted(scenario, values, beyond))
 
 
-def _matches(layout: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def _matches(layout: Layout, values: Mapping[str, Any]) -> bool:
     """Whether the layout has the given values."""
-    whole = Layout.from_document(layout)
-    for key, value in values.items():
-        own = layout.get(key) if key == "stage_layers" else getattr(whole, key)
-        if (tuple(own or ()) if key == "stage_layers" else own) != value:
-            return False
-    return True
+    return all(getattr(layout, key) == value for key, value in values.items())
 
 
 # ---------------------------------------------------------------- the best completion

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from planner.planning.document import document
-from planner.planning.plan import Plan
+from planner.planning.plan import GroupLoss, Plan
 
 Verdict = Literal["illegal", "unfit", "slower", "larger", "best"]
 
@@ -52,20 +52,11 @@ class WhyNot:
     miss: Mapping[str, Any] | None = None
     loss_fraction: float | None = None
     more_bytes: float | None = None
-    terms: Mapping[str, float] | None = None
-    groups: Mapping[str, Mapping[str, Any]] | None = None
-    nearest: Mapping[str, tuple[str, ...]] | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    groups: Mapping[str, GroupLoss] = field(default_factory=dict)
+    nearest: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         """The answer as one JSON document."""
-        given = {k: list(v) if isinstance(v, tuple) else v for k, v in self.given.items()}
-        return document(
-            self,
-            given=given,
-            terms=dict(self.terms or {}),
-            groups=dict(self.groups or {}),
-            nearest={key: list(values) for key, values in (self.nearest or {}).items()},
-            plan=self.plan.to_document(),
-            other=None if self.other is None else self.other.to_document(),
-        )
+        return document(self)

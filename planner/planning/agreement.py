@@ -52,9 +52,6 @@ def _contradictions(plan: Plan, scenario: Scenario) -> Iterator[tuple[str, str]]
     if plan.memory is not None:
         yield from _memory(plan.memory)
     yield from _placement(plan, scenario)
-    for position, other in enumerate(plan.runners_up):
-        if not isinstance(other.layout.get("stage_layers"), list | None):
-            yield f"runners_up.{position}.layout.stage_layers", "it is no list of layers"
     yield from _nodes(plan, scenario)
     yield from _choice(plan, scenario)
 

@@ -16,7 +16,7 @@ from planner.cost.layers import model_layers_by_stage
 from planner.cost.traffic import Channel, channel_costs, occurrences
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
-from planner.planning.plan import GroupReport, MemoryReport
+from planner.planning.plan import GroupLoss, GroupReport, MemoryReport
 from planner.problem.scenario import Scenario
 
 Split = Mapping[str, Sequence[float]]
@@ -190,30 +190,31 @@ def _groups(
 
 def group_losses(
     best: Mapping[str, GroupReport], other: Mapping[str, GroupReport]
-) -> dict[str, dict[str, Any]]:
-    """What each group of another layout exposes more than the best one's, and the tier it paces on.
-
-    name → {tier (of the longest busy seconds), members, best_members, exposed_seconds,
-    best_exposed_seconds, extra_seconds}, greatest extra first.
-    """
-    found: dict[str, dict[str, Any]] = {}
+) -> dict[str, GroupLoss]:
+    """What each group of another layout exposes more than the best one's, greatest loss first."""
+    losses: dict[str, GroupLoss] = {}
     for name in GROUPS:
         ours, theirs = best.get(name), other.get(name)
-        held = theirs or ours
-        if held is None:
+        either = theirs or ours
+        if either is None:
             continue
-        tiers = held.tiers
-        mine = 0.0 if theirs is None else theirs.exposed_seconds
-        own = 0.0 if ours is None else ours.exposed_seconds
-        found[name] = {
-            "tier": max(tiers, key=lambda t: tiers[t]["busy_seconds"], default=None),
-            "members": 1 if theirs is None else theirs.members,
-            "best_members": 1 if ours is None else ours.members,
-            "exposed_seconds": mine,
-            "best_exposed_seconds": own,
-            "extra_seconds": mine - own,
-        }
-    return dict(sorted(found.items(), key=lambda item: -item[1]["extra_seconds"]))
+        exposed = 0.0 if theirs is None else theirs.exposed_seconds
+        best_exposed = 0.0 if ours is None else ours.exposed_seconds
+        losses[name] = GroupLoss(
+            tier=busiest_tier(either),
+            members=1 if theirs is None else theirs.members,
+            best_members=1 if ours is None else ours.members,
+            exposed_seconds=exposed,
+            best_exposed_seconds=best_exposed,
+            extra_seconds=exposed - best_exposed,
+        )
+    return dict(sorted(losses.items(), key=lambda item: -item[1].extra_seconds))
+
+
+def busiest_tier(group: GroupReport) -> str | None:
+    """The tier whose links a group keeps busy longest; None where it crosses none."""
+    tiers = group.tiers
+    return max(tiers, key=lambda tier: tiers[tier]["busy_seconds"], default=None)
 
 
 def _unit_tiers(tiers: TierArrays) -> TierArrays:

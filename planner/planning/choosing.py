@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count as counter
 from math import inf, prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
 from planner.layouts.layout import Layout
 from planner.planning.finding import Found, find, sequences
-from planner.planning.plan import Choice, Option, Plan
+from planner.planning.plan import Choice, Option, OptionStatus, Plan
 from planner.problem.cluster import Cluster
 from planner.problem.objective import FREE
 from planner.problem.scenario import Scenario
@@ -33,8 +33,6 @@ from planner.search.leanest import floors
 from planner.search.placement import fills
 from planner.search.protocol import Progress, Watch, unwatched
 from planner.search.space.enumerate import families
-
-Status = Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
 
 UNITS = {
     "time": "s a step",
@@ -54,7 +52,7 @@ class _Option:
     bound: float = 0.0  # of the value
     level: int = 0
     solved: Found | None = None
-    status: Status = "ruled out"
+    status: OptionStatus = "ruled out"
     value: float = inf
 
 
@@ -347,9 +345,9 @@ def _chosen(
     )
 
 
-def _batch(layout: Mapping[str, Any] | None) -> int | None:
-    """Sequences of the batch that a layout's document cuts."""
-    return None if layout is None else sequences(Layout.from_document(layout))
+def _batch(layout: Layout | None) -> int | None:
+    """Sequences of the batch that a layout cuts."""
+    return None if layout is None else sequences(layout)
 
 
 def choice_of_batch(scenario: Scenario, best: Plan) -> Choice:

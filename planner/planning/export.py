@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from planner.errors import ExportError
 from planner.frameworks.export import write_launch_files
 from planner.frameworks.job import Job
-from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.scenario import scenario_from_document
 
@@ -26,7 +25,7 @@ def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
         )
     return Job(
         scenario=scenario_from_document(plan.inputs, "plan"),
-        layout=Layout.from_document(plan.layout),
+        layout=plan.layout,
         rank_order=plan.rank_order,
         fill=plan.fill or {},
         node_runs=None if plan.nodes is None else tuple(plan.nodes.ranks),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -48,10 +47,10 @@ class Found:
         return inf if bound is None else bound
 
     @property
-    def layout(self) -> dict[str, Any] | None:
+    def layout(self) -> Layout | None:
         """The layout shown."""
         best = None if self.result is None else self.result.best
-        return None if best is None else self.answer.problem.layout(best.shape).to_document()
+        return None if best is None else self.answer.problem.layout(best.shape)
 
     @property
     def step_seconds(self) -> float | None:

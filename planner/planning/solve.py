@@ -22,7 +22,16 @@ from planner.planning.assess import Assessment, Split, assess, economics, group_
 from planner.planning.cautions import cautions
 from planner.planning.choosing import choice_of_batch, choose, is_open, options
 from planner.planning.finding import Found, find, of_batch
-from planner.planning.plan import Choice, Plan, RunnerUp, SearchReport, Status, Swap
+from planner.planning.plan import (
+    Choice,
+    DefaultSplit,
+    MfuDenominator,
+    Plan,
+    RunnerUp,
+    SearchReport,
+    Status,
+    Swap,
+)
 from planner.planning.seating import seat_framework, seat_plan
 from planner.problem.scenario import (
     Scenario,
@@ -200,7 +209,7 @@ def chosen_scenario(scenario: Scenario, plan_: Plan) -> Scenario:
     return scenario_from_document(plan_.inputs, "the chosen scenario")
 
 
-def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict[str, Any] | None:
+def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> DefaultSplit | None:
     """The layout in its default split and best placement, where it names another."""
     if layout.stage_layers is None:
         return None
@@ -208,14 +217,18 @@ def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> dict
     table = LayoutTable.from_layouts([default])
     constraints = SideConstraints(orders=scenario.search.orders)
     found = best_placement(LayoutProblem(ctx, table), 0, 0.0, constraints)
-    return {
-        "stage_layers": model_layers_by_stage(ctx.model, default, ctx.reserved),
-        "step_seconds": None if found is None else found[1],
-        "fits": bool(accepted(ctx, scenario.search, table)[0]),
-    }
+    return DefaultSplit(
+        stage_layers=tuple(model_layers_by_stage(ctx.model, default, ctx.reserved)),
+        step_seconds=None if found is None else found[1],
+        fits=bool(accepted(ctx, scenario.search, table)[0]),
+    )
 
 
-def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
+GivenLayout = str | Mapping[str, Any] | Layout
+"""A layout as text (`tp=8,pp=4`), as keys and values, or as the layout of a plan."""
+
+
+def evaluate(scenario: Scenario, layout: GivenLayout) -> Plan:
     """One given layout in its best placement: time, memory, MFU, walls.
 
     Status: feasible, or infeasible where it does not fit in memory. Layouts whose groups do not
@@ -225,16 +238,14 @@ def evaluate(scenario: Scenario, layout: str | Mapping[str, Any]) -> Plan:
         IllegalLayoutError: a rule is broken.
         InputError: a key or value is wrong.
     """
-    (found,) = evaluate_many(
-        scenario, [parse_layout(layout) if isinstance(layout, str) else layout]
-    )
+    (found,) = evaluate_many(scenario, [layout])
     if isinstance(found, IllegalLayoutError):
         raise found
     return found
 
 
 def evaluate_many(
-    scenario: Scenario, rows: Iterable[Mapping[str, Any]]
+    scenario: Scenario, rows: Iterable[GivenLayout]
 ) -> list[Plan | IllegalLayoutError]:
     """Each given layout evaluated, or the rule it breaks."""
     ctx = CostContext.of(scenario)
@@ -242,10 +253,16 @@ def evaluate_many(
     results: list[Plan | IllegalLayoutError] = []
     for row in rows:
         try:
-            results.append(_evaluated(ctx, scenario, base, given_layout(ctx, row)))
+            results.append(_evaluated(ctx, scenario, base, given_layout(ctx, _keys_of(row))))
         except IllegalLayoutError as error:
             results.append(error)
     return results
+
+
+def _keys_of(layout: GivenLayout) -> Mapping[str, Any]:
+    if isinstance(layout, Layout):
+        return layout.to_document()
+    return parse_layout(layout) if isinstance(layout, str) else layout
 
 
 def _base(scenario: Scenario, status: Status, spent: SearchReport | None) -> Plan:
@@ -325,7 +342,6 @@ def _assessed(
     scenario: Scenario, base: Plan, layout: Layout, found: Assessment, ctx: CostContext
 ) -> Plan:
     split = layout.stage_layers or model_layers_by_stage(ctx.model, layout, ctx.reserved)
-    document = {**layout.to_document(), "stage_layers": list(split)}
     return replace(
         base,
         step_seconds=found.step_seconds,
@@ -334,14 +350,14 @@ def _assessed(
         interval_coverage=float(bars.shipped().coverage),
         interval_kind=found.interval_kind,
         mfu=found.mfu,
-        mfu_denominator={
-            "accelerator": ctx.accelerator.name,
-            "precision": ctx.training.peak_key,
-            "peak_flops": ctx.peak_flops,
-        },
+        mfu_denominator=MfuDenominator(
+            accelerator=ctx.accelerator.name,
+            precision=ctx.training.peak_key,
+            peak_flops=ctx.peak_flops,
+        ),
         mfu_bf16=found.mfu_bf16,
         hfu=found.hfu,
-        layout=document,
+        layout=replace(layout, stage_layers=tuple(split)),
         time=found.time,
         memory=found.memory,
         groups=found.groups,
@@ -362,7 +378,7 @@ def _runner_up(
     found = assess(own, layout, _splits(row))
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
-        layout=layout.to_document(),
+        layout=layout,
         rank_order=_rank_order(ctx, row),
         step_seconds=found.step_seconds,
         loss_fraction=times * found.step_seconds / best.step_seconds - 1.0,

@@ -65,14 +65,14 @@ def changed(name: str, action: Action) -> tuple[Scenario, dict[str, Any]]:
     plan = plan_of(name)
     assert plan.layout is not None
     derived = ("dp", "edp", "num_microbatches", "schedule", "stage_layers", "dispatcher", "sp")
-    kept = {key: value for key, value in plan.layout.items() if key not in derived}
+    kept = {key: value for key, value in plan.layout.to_document().items() if key not in derived}
     return problem, kept | dict(action.layout)
 
 
 def moves(plan: Plan, action: Action) -> bool:
     assert plan.layout is not None
-    new = [action.layout.get(atom, plan.layout[atom]) for atom in DENSE_GRID.atoms]
-    return action.id in REPLACED or new != [plan.layout[atom] for atom in DENSE_GRID.atoms]
+    new = [action.layout.get(atom, getattr(plan.layout, atom)) for atom in DENSE_GRID.atoms]
+    return action.id in REPLACED or new != [getattr(plan.layout, atom) for atom in DENSE_GRID.atoms]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -216,6 +216,7 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
 
     job, layout = asked("any"), f"tp=1,pp=2,vp={vp},mbs=1,recompute=none"
     plan = api.evaluate(job, layout)
+    assert plan.layout is not None
     steps = {
         split: api.evaluate(job, f"{layout},stage_layers={'+'.join(map(str, split))}").step_seconds
         for split in compositions(6, 2 * vp)
@@ -230,7 +231,7 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
     even = asked("even")
     ids = {action.id for action in explain(even, api.evaluate(even, layout)).actions}
     assert "stage-layers" not in ids  # nor where the best split is there already
-    settled = api.evaluate(job, {**(plan.layout or {}), **told.layout})
+    settled = api.evaluate(job, {**plan.layout.to_document(), **told.layout})
     assert "stage-layers" not in {action.id for action in explain(job, settled).actions}
 
 

@@ -69,7 +69,7 @@ def test_ranks_are_those_of_the_intensities(found: Explanation) -> None:
 def test_ridge_and_ratio_are_of_the_tier_that_sets_the_pace(found: Explanation) -> None:
     plan = shipped_plan(SHIPPED_4D[0])
     rates = {t.name: t.bytes_per_second for t in api.scenario_of(plan).topology.tiers}
-    peak = plan.mfu_denominator["peak_flops"] if plan.mfu_denominator else 0.0
+    peak = plan.mfu_denominator.peak_flops if plan.mfu_denominator else 0.0
     for name, place in places(found).items():
         tiers = plan.groups[name].tiers
         assert tiers[place.tier]["busy_seconds"] == max(c["busy_seconds"] for c in tiers.values())

@@ -89,7 +89,6 @@ def on_nodes() -> dict[str, Any]:
         ("placement.tp.nvlink", 1), ("nodes.spares.0", "h999"), ("nodes.left_out.h040", "drained"),
         ("choice.objective", "speed"), ("choice.value", 1.0), ("choice.options", []),
         ("choice.options.chosen.num_accelerators", 4),
-        ("runners_up.0.layout.stage_layers", 1),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_agree_are_refused(
@@ -103,6 +102,24 @@ def test_parts_that_do_not_agree_are_refused(
         key = f"choice.options.{chosen.index(True)}.num_accelerators"
     with pytest.raises(InputError, match="do not agree"):
         api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("runners_up.0.layout.stage_layers", 1), ("runners_up.0.layout.tp", "2"),
+        ("runners_up.0.layout.edp", 99), ("layout.cp_kind", "zig"), ("layout.dp", 5),
+        ("memory.worst_stage", "0"), ("choice.options.0.precision", 8), ("swaps.0.seconds", "1"),
+        ("nodes.shared", 0), ("groups.tp.wall", None),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused_with_their_place(
+    tmp_path: Path, on_nodes: dict[str, Any], key: str, value: Any
+) -> None:
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
+    assert caught.value.key == key
+    assert caught.value.allowed or caught.value.nearest
 
 
 @pytest.mark.parametrize("order", [[], [["tp", 3]], [["tp", 2], ["zz", 4]]])

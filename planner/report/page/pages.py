@@ -81,7 +81,7 @@ def report(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
 
 def _played(plan: Plan) -> Any:
     """The plan's pipeline, if it has one."""
-    if plan.layout is None or plan.layout["pp"] == 1:
+    if plan.layout is None or plan.layout.pp == 1:
         return None
     from planner.advise.timeline import timeline
 

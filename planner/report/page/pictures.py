@@ -46,7 +46,7 @@ def plan_pictures(plan: Plan, timeline: Timeline | None = None) -> list[Picture]
             Picture(
                 "timeline",
                 "What every rank of the pipeline runs when; steady state is cut out.",
-                plot_timeline(timeline, None, plan.layout["num_microbatches"]),
+                plot_timeline(timeline, None, plan.layout.num_microbatches),
             )
         )
     if plan.memory is not None:
