@@ -21,12 +21,14 @@ from planner.advise.contexts import (
     with_slow_tier,
 )
 from planner.advise.ledger import regime
-from planner.advise.measured import Measurement
+from planner.advise.measured import Measurement, read_measured
 from planner.cost import flops
 from planner.cost.context import CostContext
+from planner.errors import InputError
 from planner.layouts.layout import RECOMPUTE
 from planner.layouts.rank_orders import order_splits
 from planner.planning.plan import Plan
+from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario
 
 NEAR_FRACTION = 0.10
@@ -40,9 +42,32 @@ MOST_FACTOR = 100.0
 
 
 def diagnose(
+    scenario: Scenario,
+    measured: str | Mapping[str, float | str],
+    layout: GivenLayout | None = None,
+) -> Diagnosis:
+    """A measured run (mfu, step_seconds, tokens_per_second, tflops) against its prediction.
+
+    layout: the one that ran; without it the best plan's is compared, with a warning.
+
+    Raises:
+        IllegalLayoutError, InputError: as `evaluate`, or a measured value is wrong, or no layout
+            is given and none fits.
+    """
+    given = read_measured(measured)
+    if layout is not None:
+        return diagnose_plan(scenario, evaluate(scenario, layout), given)
+    best = plan(scenario)
+    if best.layout is None:
+        raise InputError("no layout fits to compare with", key="--layout", allowed="the one run")
+    warning = "no layout was given: compared with the best plan, not with what ran (--layout)"
+    return diagnose_plan(chosen_scenario(scenario, best), best, given, (warning,))
+
+
+def diagnose_plan(
     scenario: Scenario, plan: Plan, given: Mapping[str, float], warnings: tuple[str, ...] = ()
 ) -> Diagnosis:
-    """A run measured with the plan's layout, beside the prediction.
+    """A run measured with the plan's layout, against the prediction.
 
     given: some of mfu, step_seconds, tokens_per_second, tflops, as `read_measured` returns them.
 

@@ -12,13 +12,28 @@ from planner.advise.baseline import Baseline
 from planner.advise.ledger import regime
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID
 from planner.planning.plan import GroupReport, Plan
+from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario
+from planner.search.protocol import Watch, unwatched
 
 Groups = Mapping[str, GroupReport]
 
 
-def explain(scenario: Scenario, plan: Plan) -> Explanation:
-    """Why the groups live where they do, what the step waits for, and what would change that.
+def explain(
+    scenario: Scenario, layout: GivenLayout | None = None, watch: Watch = unwatched
+) -> Explanation:
+    """Why each group of the best plan (or of a layout) lives where it does, what the step waits
+    for, and what would make it faster, each change tried. `watch` follows the search, as in `plan`.
+
+    Raises:
+        IllegalLayoutError, InputError: as `evaluate`.
+    """
+    explained = plan(scenario, watch=watch) if layout is None else evaluate(scenario, layout)
+    return explain_plan(chosen_scenario(scenario, explained), explained)
+
+
+def explain_plan(scenario: Scenario, plan: Plan) -> Explanation:
+    """The explanation of a plan of this scenario.
 
     A plan without a layout explains itself: it says what would make one fit.
     """

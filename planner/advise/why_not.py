@@ -6,7 +6,6 @@ search restricted to them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
@@ -18,10 +17,12 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.inputs import files
 from planner.inputs.text import given_text
 from planner.layouts.layout import Layout
-from planner.planning.assess import group_losses
-from planner.planning.choosing import is_open, options
+from planner.planning.assemble import PLACEMENT_RULE, RULE_TEXTS, plan_of_search
+from planner.planning.groups import group_losses
+from planner.planning.layout_search import LayoutSearch, Stopwatch
+from planner.planning.options import is_open, options
 from planner.planning.plan import Plan
-from planner.planning.solve import PLACEMENT_RULE, SENTENCES, chosen_scenario, plan, planned
+from planner.planning.solve import chosen_scenario, plan
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 from planner.search.infeasible import relax
@@ -101,10 +102,12 @@ def _completed(
     if not unsearched(ctx.software, values):
         found = plan(narrowed, 1, watch=watch, reasons=False)
         return found if found.layout is not None else None
-    started = time.perf_counter(), time.process_time()
+    stopwatch = Stopwatch()
     tables = completions(ctx, scenario.search, values, prune=True)
     answer = best_of(ctx, asked, tables, watch)
-    return None if answer is None else planned(ctx, narrowed, answer, started)
+    if answer is None:
+        return None
+    return plan_of_search(LayoutSearch(narrowed, ctx, answer), stopwatch)
 
 
 def _compared(scenario: Scenario, best: Plan, values: Mapping[str, Any], other: Plan) -> WhyNot:
@@ -217,7 +220,7 @@ def _rule(
         return _restriction(scenario, name.removeprefix(SEARCH_PREFIX), name)
     rule = next((rule for rule in rules_for(ctx) if rule.id == name), None)
     if rule is None:
-        return BrokenRule(name, SENTENCES[name], "definition", (), _given(values, values), ())
+        return BrokenRule(name, RULE_TEXTS[name], "definition", (), _given(values, values), ())
     keys = tuple(key for key in rule.keys if key in values)
     return BrokenRule(
         id=rule.id,

@@ -10,7 +10,7 @@ import pytest
 
 from planner import api
 from planner.advise.advice import LABELS, Action, Explanation
-from planner.advise.explain import explain
+from planner.advise.explain import explain_plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.grids import DENSE_GRID
@@ -56,7 +56,7 @@ def plan_of(name: str) -> Plan:
 
 @cache
 def explained(name: str) -> Explanation:
-    return explain(api.load_scenario(name), plan_of(name))
+    return explain_plan(api.load_scenario(name), plan_of(name))
 
 
 def changed(name: str, action: Action) -> tuple[Scenario, dict[str, Any]]:
@@ -221,7 +221,7 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
         split: api.evaluate(job, f"{layout},stage_layers={'+'.join(map(str, split))}").step_seconds
         for split in compositions(6, 2 * vp)
     }
-    told = {action.id: action for action in explain(job, plan).actions}["stage-layers"]
+    told = {action.id: action for action in explain_plan(job, plan).actions}["stage-layers"]
     which = "a better" if vp > 1 else "the best"  # chunks that differ
     assert told.text.startswith(f"{which} split of the layers over {'virtual ' * (vp > 1)}stages: ")
     best = min(step for step in steps.values() if step is not None)
@@ -229,10 +229,10 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
     assert told.step_seconds == pytest.approx(best, rel=0.002 if vp > 1 else 1e-9)
     assert told.gain_seconds is not None and told.gain_seconds > 0.01 * (plan.step_seconds or 0)
     even = asked("even")
-    ids = {action.id for action in explain(even, api.evaluate(even, layout)).actions}
+    ids = {action.id for action in explain_plan(even, api.evaluate(even, layout)).actions}
     assert "stage-layers" not in ids  # nor where the best split is there already
     settled = api.evaluate(job, {**plan.layout.to_document(), **told.layout})
-    assert "stage-layers" not in {action.id for action in explain(job, settled).actions}
+    assert "stage-layers" not in {action.id for action in explain_plan(job, settled).actions}
 
 
 def test_stragglers_and_host_are_worth_what_they_cost() -> None:

@@ -14,8 +14,8 @@ from planner import api
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.planning import choosing
-from planner.planning.choosing import counts, least_matmul_seconds
+from planner.planning.choosing import least_matmul_seconds
+from planner.planning.options import counts, is_open
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario
 from planner.problem.batch import Band
@@ -252,7 +252,7 @@ def test_the_plan_file_holds_the_choice() -> None:
     }
     alone = chosen_scenario(base, plan)
     assert alone.num_accelerators == plan.inputs["num_accelerators"]
-    assert not choosing.is_open(alone)
+    assert not is_open(alone)
     assert plan.layout is not None
     assert api.evaluate(alone, plan.layout).step_seconds == plan.step_seconds
 
