@@ -10,23 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.advise.advice import Diagnosis, Explanation
-from planner.advise.check import check
-from planner.advise.checked import Check
+from planner.advise.check import Check, check
+from planner.advise.cluster_roofline import Roofline, generations, load_subject, roofline
 from planner.advise.compare import Comparison, compare
-from planner.advise.diagnose import diagnose
-from planner.advise.explain import explain
+from planner.advise.diagnose import Diagnosis, diagnose
+from planner.advise.explain import Explanation, explain, timeline
 from planner.advise.expressible import export as export_plan
-from planner.advise.outlook import WhatIf
-from planner.advise.roofline import generations, load_subject, roofline
-from planner.advise.roofs import Roofline
 from planner.advise.scaling import scaling_curve
-from planner.advise.shrink import shrink
-from planner.advise.shrunk import Shrunk
-from planner.advise.timeline import timeline
-from planner.advise.what_if import what_if
-from planner.advise.why_not import why_not
-from planner.advise.why_not_answer import WhyNot
+from planner.advise.shrink import Shrunk, shrink
+from planner.advise.what_if import WhatIf, what_if
+from planner.advise.why_not import WhyNot, why_not
 from planner.clusters.import_topology import Imported, import_topology, imported_files
 from planner.errors import InputError
 from planner.evidence.collective_logs import PUBLISHED

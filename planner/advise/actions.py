@@ -7,13 +7,13 @@ the layout; its gain is the difference of two evaluations, never an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any, Literal
 
 import numpy as np
 
-from planner.advise.advice import LABELS, Action, Label
 from planner.advise.baseline import Baseline, Change, Outcome, try_change
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
@@ -26,6 +26,33 @@ COEFFICIENTS = "software.coefficients"
 PART = "topology.accelerator"
 RAISED = {"fp8": "fp8", "nvfp4": "fp4"}
 """Precisions that raise the roof of 16-bit matmuls, and the peak each runs against."""
+
+
+Label = Literal["fill", "raise", "move"]
+LABELS: Mapping[Label, str] = {
+    "fill": "fill the roof you are under",
+    "raise": "raise the roof",
+    "move": "move the point",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change and the step the model predicts with it.
+
+    `set` and `layout` are what to give `planner evaluate` to see it: scenario keys for --set and
+    layout keys beside the present ones. A change that cannot be made says why in `infeasible`.
+    """
+
+    id: str
+    label: Label
+    text: str
+    set: Mapping[str, str | int | float]
+    layout: Mapping[str, Any]
+    step_seconds: float | None
+    gain_seconds: float | None
+    gain_fraction: float | None
+    infeasible: str | None
 
 
 @dataclass(frozen=True, slots=True)

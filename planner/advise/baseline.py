@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.cost import step
-from planner.cost.context import CostContext
+from planner.cost.context import CostContext, TierArrays
 from planner.cost.memory import VERDICTS
-from planner.errors import IllegalLayoutError, InputError
+from planner.errors import IllegalLayoutError, InputError, PlannerError
+from planner.inputs.quantities import Figure
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.planning.plan import Plan
-from planner.planning.solve import evaluate
-from planner.problem.scenario import Scenario, scenario_from_document
+from planner.planning.solve import evaluate, plan
+from planner.problem.scenario import Scenario, scenario_from_document, scenario_to_document
 from planner.search.space.given import given_layout
 
 Splits = Mapping[str, Sequence[float]]
@@ -165,3 +166,96 @@ def changed_layout(base: Baseline, keys: Mapping[str, Any]) -> dict[str, Any]:
     if split is not None and values["pp"] == base.layout.pp and "stage_layers" not in keys:
         values["stage_layers"] = split
     return values
+
+
+# ---------------------------------------------------------------- planned anew
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Planner:
+    """Plans scenarios, one layout each; tells `say` before each, and counts them."""
+
+    say: Say | None = None
+    made: int = 0
+
+    def best(self, scenario: Scenario, text: str, reasons: bool = False) -> Plan:
+        """The best plan of a scenario; where nothing fits, with reasons if they are asked for."""
+        if self.say is not None:
+            self.say(text)
+        self.made += 1
+        return plan(scenario, 1, reasons=reasons)
+
+
+def changed(scenario: Scenario, keys: Mapping[str, Any]) -> Scenario:
+    """The scenario with dotted keys set.
+
+    Raises:
+        InputError: the changed scenario is not valid.
+    """
+    return changed_scenario(scenario, scenario_to_document(scenario), keys)
+
+
+def step_of(scenario: Scenario, layout: Layout) -> float | None:
+    """The least step of a layout in a scenario, at the upper end of its bar where the search is
+    robust; None where it is not legal or does not fit, so too."""
+    free = scenario.replace(search=scenario.search.replace(tie_fraction=0.0))
+    try:
+        found = evaluate(free, layout)
+    except PlannerError:
+        return None
+    memory, robust = found.memory, scenario.search.robust
+    if memory is None or memory.verdict not in _accepted(scenario):
+        return None
+    if robust and (memory.peak_high_bytes or 0.0) > memory.capacity_bytes:
+        return None
+    return found.step_seconds_high if robust else found.step_seconds
+
+
+def _accepted(scenario: Scenario) -> tuple[str, ...]:
+    return ("fits", "fragile") if scenario.search.memory == "fragile" else ("fits",)
+
+
+# ---------------------------------------------------------------- slower and faster machines
+
+
+def what_if(value: float) -> Figure:
+    """A figure that nobody measured."""
+    return Figure(value, "what-if", "assumed")
+
+
+def with_hbm_faster(ctx: CostContext, factor: float) -> CostContext:
+    """The context with an HBM of `factor` times the bandwidth."""
+    rate = what_if(float(ctx.accelerator.hbm_bytes_per_second) * factor)
+    return replace(
+        ctx,
+        hbm_bytes_per_second=ctx.hbm_bytes_per_second * factor,
+        accelerator=ctx.accelerator.replace(hbm_bytes_per_second=rate),
+    )
+
+
+def with_slow_tier(ctx: CostContext, position: int, factor: float) -> CostContext:
+    """The context with one tier's links `factor` times slower."""
+    tiers = list(ctx.topology.tiers)
+    tier = tiers[position]
+    rate = float(tier.link_bytes_per_second) / factor
+    tiers[position] = tier.replace(bandwidth=what_if(rate))
+    topology = ctx.topology.replace(tiers=tuple(tiers))
+    return replace(ctx, topology=topology, tiers=TierArrays.of(topology))
+
+
+def with_slow_ranks(ctx: CostContext, factor: float) -> CostContext:
+    """The context with matmuls, attention and memory `factor` times slower."""
+    slowed = with_hbm_faster(ctx, 1.0 / factor)
+    return replace(
+        slowed,
+        sustained_flops=ctx.sustained_flops / factor,
+        sustained_16_flops=ctx.sustained_16_flops / factor,
+    )
+
+
+def with_coefficient(ctx: CostContext, name: str, value: float) -> CostContext:
+    """The context with one coefficient of the software changed."""
+    coefficients = ctx.software.coefficients.replace(**{name: what_if(value)})
+    return replace(ctx, software=ctx.software.replace(coefficients=coefficients))

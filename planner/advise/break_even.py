@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
-from planner.advise.outlook import BreakEven, Trial
-from planner.advise.replan import Planner, changed, step_of
+from planner.advise.baseline import Planner, changed, step_of
 from planner.advise.upgrades import network_bytes_per_second, network_keys
 from planner.layouts.layout import Layout
+from planner.planning.document import LayoutValue
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 
@@ -29,6 +29,41 @@ WIDTH_FRACTION = 0.05
 
 MOST_TIMES, LEAST_TIMES = 1024.0, 1.0 / 16.0
 """Bandwidths tried at most and at least, over today's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Two rivals at one bandwidth; `best_seconds` is of a rival that suffices to decide, and the
+    proven least where `proven`."""
+
+    factor: float
+    bytes_per_second: float
+    fsdp_seconds: float
+    best_seconds: float
+    proven: bool
+    matches: bool
+    layout: LayoutValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """The inter-node bandwidth from which on FSDP is as fast as the best layout.
+
+    verdict: at (between `lower` and `upper`, bytes per second and accelerator, both tried), always
+    (at the least bandwidth tried already), never (not at the greatest), impossible (`reason`).
+    `lower` and `upper` differ by at most `width_fraction`; equal is within `match_fraction`.
+    """
+
+    verdict: Literal["at", "always", "never", "impossible"]
+    match_fraction: float
+    width_fraction: float
+    now: float | None
+    lower: float | None
+    upper: float | None
+    fsdp_layout: LayoutValue | None
+    trials: tuple[Trial, ...]
+    assumed: str | None = None
+    reason: str | None = None
 
 
 @dataclass

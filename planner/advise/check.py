@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
-from planner.advise.checked import Check, Crossing, Verdict
+from pydantic import InstanceOf, PlainSerializer
+
 from planner.advise.explain import own_atom
-from planner.advise.script import Judged, judged
+from planner.advise.script import Contradiction, Judged, judged
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.frameworks.job import Job
+from planner.frameworks.launch import Note, Said
 from planner.frameworks.launch_args import read_launch
 from planner.frameworks.megatron.write import core_refusals
 from planner.frameworks.target import target as target_of
 from planner.layouts.layout import Layout
+from planner.planning.document import LayoutValue, json_values, versions
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario
@@ -23,6 +26,81 @@ from planner.search.space.given import judged_layout, parse_layout
 
 SMALL_FRACTION = 0.005
 """Exposed traffic below this share of the step is called nothing."""
+
+
+Verdict = Literal["fits", "fragile", "no", "illegal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A group that leaves the innermost tier where that costs.
+
+    inside: its members in one innermost domain. exposed_seconds: what of its traffic a step waits
+    for. best_too: whether the best layout's group leaves it as well.
+    """
+
+    group: str
+    members: int
+    inside: float
+    tiers: tuple[str, ...]
+    exposed_seconds: float
+    reason: str
+    best_too: bool
+
+
+def _rule(error: IllegalLayoutError) -> dict[str, Any]:
+    return {
+        "id": error.rule,
+        "source": error.source,
+        "value": str(error.value),
+        "message": error.message,
+        "nearest": list(error.nearest),
+    }
+
+
+Rule = Annotated[InstanceOf[IllegalLayoutError], PlainSerializer(_rule)]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A script's layout on a scenario's hardware.
+
+    verdict: illegal where a rule is broken, no where it does not fit in memory; only fits and
+    fragile run. plan: the layout in the framework's own rank order, None where it is illegal.
+    better: the best plan of the scenario under the same training; gain_seconds a step and
+    gain_fraction of the script's step, terms by what takes longer in the script's.
+    """
+
+    target: str
+    target_version: str
+    path: str
+    software: str
+    num_accelerators: int
+    verdict: Verdict
+    products: tuple[str, ...]
+    layout: LayoutValue | None
+    gain_seconds: float | None
+    gain_fraction: float | None
+    terms: Mapping[str, float] | None
+    understood: tuple[Said, ...]
+    defaults: tuple[Note, ...]
+    otherwise: tuple[Note, ...]
+    ignored: tuple[Note, ...]
+    unread: tuple[Note, ...]
+    contradictions: tuple[Contradiction, ...]
+    crossings: tuple[Crossing, ...]
+    rules: tuple[Rule, ...]
+    plan: Plan | None
+    better: Plan | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it will run."""
+        return self.verdict in ("fits", "fragile")
+
+    def to_document(self) -> dict[str, Any]:
+        """The check as one JSON document."""
+        return {**versions(), "runs": self.runs, **json_values(self)}
 
 
 def check(

@@ -9,24 +9,27 @@ by one, and what may be slow is slowed until the step takes as long as measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from planner.advise.accounting import conventions
-from planner.advise.advice import Convention, Diagnosis, Suspect, Verdict
-from planner.advise.baseline import Baseline, Change, try_change
-from planner.advise.contexts import (
+from planner.advise.baseline import (
+    Baseline,
+    Change,
+    try_change,
     with_coefficient,
     with_hbm_faster,
     with_slow_ranks,
     with_slow_tier,
 )
-from planner.advise.ledger import regime
+from planner.advise.ledger import Regime, regime
 from planner.advise.measured import Measurement, read_measured
+from planner.advise.mfu_conventions import Convention, conventions
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.errors import InputError
 from planner.layouts.layout import RECOMPUTE
 from planner.layouts.rank_orders import order_splits
+from planner.planning.document import document
 from planner.planning.plan import Plan
 from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario
@@ -39,6 +42,58 @@ SMALL_FRACTION = 0.05
 
 MOST_FACTOR = 100.0
 """Nothing is suspected of being slower than this many times."""
+
+
+Verdict = Literal["accounting-error", "as-predicted", "below", "above"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What could hide unexplained seconds.
+
+    kind `off`: something the prediction counts on is not in force; `step_seconds` is the step
+    without it and `explained_fraction` the part of the unexplained time that makes. kind `slow`:
+    something would have to be `factor` times slower to explain all; `value` is then its rate or
+    time in `unit`.
+    """
+
+    id: str
+    kind: Literal["off", "slow"]
+    text: str
+    step_seconds: float
+    explained_fraction: float
+    factor: float | None = None
+    value: float | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A measured run beside the prediction for its layout.
+
+    `measured` is what was given. `claimed_mfu` is the MFU that was given, or that the TFLOP/s
+    given make; `mfu` is the step time's, counted as the prediction is. `unexplained_seconds` is
+    the step time beyond the prediction's, None where no believable time is known.
+    """
+
+    plan: Plan
+    measured: Mapping[str, float]
+    verdict: Verdict
+    near_fraction: float
+    claimed_mfu: float | None
+    mfu: float | None
+    step_seconds: float | None
+    predicted_mfu: float
+    predicted_step_seconds: float
+    unexplained_seconds: float | None
+    conventions: tuple[Convention, ...]
+    regime: Regime
+    suspects: tuple[Suspect, ...]
+    warnings: tuple[str, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """The diagnosis as one JSON document."""
+        return document(self)
 
 
 def diagnose(

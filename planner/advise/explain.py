@@ -3,20 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from math import inf, log, prod
+from typing import Annotated, Any
 
-from planner.advise.actions import actions
-from planner.advise.advice import Explanation, GroupPlace, Inversion
+from pydantic import SerializerFunctionWrapHandler, WrapSerializer
+
+from planner.advise.actions import LABELS, Action, Label, actions
 from planner.advise.baseline import Baseline
-from planner.advise.ledger import regime
+from planner.advise.ledger import Regime, regime
+from planner.cost.chunks import chunk_passes, pipeline_of, short_of
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID
+from planner.layouts.timeline import Timeline, play
+from planner.planning.document import document
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario
 from planner.search.protocol import Watch, unwatched
 
 Groups = Mapping[str, GroupReport]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """One communicating group: where it lives, how near its walls are, what other places cost.
+
+    `tier` is the tier whose links set its pace, `spans` all that it crosses. Intensities in FLOP
+    per byte: of all it moves, of what does not hide (None where all hides), and of what crosses
+    `tier`, to hold against `ridge`, the dense peak over that tier's bandwidth. `ridge_ratios` are
+    the intensity over the ridge of every tier, were the group there alone. Ranks count from 1, the
+    smallest. `walls` are seconds of a step: compute at the dense peak, bandwidth of the busiest
+    tier, latency; `wall` names the largest. `exchanges`: seconds the step gains in length when the
+    group and the other exchange places, None where they share all their tiers.
+    """
+
+    name: str
+    members: int
+    tier: str
+    spans: tuple[str, ...]
+    intensity: float | None
+    intensity_rank: int | None
+    exposed_intensity: float | None
+    exposed_rank: int
+    tier_intensity: float | None
+    ridge: float
+    ridge_ratio: float | None
+    ridge_ratios: Mapping[str, float | None]
+    walls: Mapping[str, float]
+    wall: str
+    busy_seconds: float
+    exposed_seconds: float
+    busbw: float | None
+    exchanges: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Inversion:
+    """Two groups that live in the other order than their intensities, and what exchanging costs."""
+
+    inner: str
+    outer: str
+    exchange_seconds: float | None
+
+
+def _by_name(groups: object, listed: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return {group["name"]: group for group in listed(groups)}
+
+
+def _by_label(actions: object, listed: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    written = listed(actions)
+    return {label: [a for a in written if a["label"] == label] for label in LABELS}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan is as it is and what would make it faster; without a layout, only the plan.
+
+    Orders name groups, smallest intensity first and innermost first.
+    """
+
+    plan: Plan
+    groups: Annotated[tuple[GroupPlace, ...], WrapSerializer(_by_name)] = ()
+    intensity_order: tuple[str, ...] = ()
+    exposed_order: tuple[str, ...] = ()
+    place_order: tuple[str, ...] = ()
+    inversions: tuple[Inversion, ...] = ()
+    regime: Regime | None = None
+    actions: Annotated[tuple[Action, ...], WrapSerializer(_by_label)] = ()
+
+    def labelled(self, label: Label) -> tuple[Action, ...]:
+        """The actions under one label, greatest gain first, those that cannot be made last."""
+        return tuple(action for action in self.actions if action.label == label)
+
+    def to_document(self) -> dict[str, Any]:
+        """The explanation as one JSON document."""
+        return document(self)
 
 
 def explain(
@@ -129,3 +211,22 @@ def _inversions(plan: Plan) -> tuple[Inversion, ...]:
             cost = _exchanges(plan, inner).get(outer)
             found.append(Inversion(inner, outer, cost))
     return tuple(found)
+
+
+# ---------------------------------------------------------------- the pipeline, played out
+
+ROUNDS = 6
+"""Micro-batches played over a pipeline's chunks: its ends, and steady state between them."""
+
+
+def timeline(scenario: Scenario, plan: Plan) -> Timeline:
+    """When every rank of a plan's pipeline runs what, with no more micro-batches than its ends and
+    some steady state need. Communication is part of passes as far as it is exposed.
+
+    Raises:
+        InputError: the plan holds no layout.
+    """
+    base = Baseline.of(scenario, plan)
+    passes = chunk_passes(base.ctx, base.layout, base.splits)
+    whole = pipeline_of(base.layout, base.layout.num_microbatches)
+    return play(short_of(whole, ROUNDS), passes)

@@ -9,11 +9,9 @@ the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from planner.advise.advice import Regime
-from planner.advise.baseline import Baseline
-from planner.advise.contexts import what_if, with_hbm_faster
+from planner.advise.baseline import Baseline, what_if, with_hbm_faster
 from planner.cost import flops, step
 from planner.cost.context import CostContext
 
@@ -45,6 +43,24 @@ KERNEL_TERMS = (
 )  # fmt: skip
 NO_LIMIT = 1e30
 """A rate that nothing waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What the step waits for.
+
+    `ledger` is the step in seconds by cause, from the model's FLOPs at the dense peak on; `shares`
+    gathers it by regime; `name` has the largest share. `group` is the one with the most exposed
+    traffic. `metric` is the one that tells how well such a step runs; `metrics` predicts all.
+    """
+
+    name: str
+    share: float
+    group: str | None
+    shares: Mapping[str, float]
+    ledger: Mapping[str, float]
+    metric: str
+    metrics: Mapping[str, float | None]
 
 
 def regime(base: Baseline) -> Regime:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from planner.advise.outlook import ScalePoint, Scaling
-from planner.advise.replan import Planner, changed
+from planner.advise.baseline import Planner, changed
 from planner.advise.upgrades import most_accelerators, twice
 from planner.errors import InputError
+from planner.planning.document import LayoutValue
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 from planner.search.placement import fills
@@ -18,6 +19,34 @@ WASTED_FRACTION = 0.5
 HALVINGS, DOUBLINGS, MOST_DOUBLINGS = 2, 2, 5
 """Counts tried: a quarter to four times the scenario's; of models without experts, which are
 planned in a moment, up to 32 times, until more are wasted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePoint:
+    """The best plan on so many accelerators, the batch as it is.
+
+    efficiency_fraction: throughput per accelerator over that of the smallest count that fits;
+    marginal_fraction: throughput that each accelerator beyond the count before adds, over what each
+    of those before achieves.
+    """
+
+    num_accelerators: int
+    step_seconds: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+    layout: LayoutValue | None
+    efficiency_fraction: float | None
+    marginal_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The winners over counts. Beyond `wasted_beyond` an added accelerator brings less than
+    `threshold_fraction` of what those before it achieve; None: not among the counts tried."""
+
+    points: tuple[ScalePoint, ...]
+    threshold_fraction: float
+    wasted_beyond: int | None
 
 
 def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:

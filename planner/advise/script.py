@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.advise.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError
 from planner.frameworks.launch import Launch, Note, Understood
 from planner.frameworks.rank_map import LARGEST_HOST
@@ -28,6 +27,17 @@ RULE_OF_KEY = {
     "training.sequence_length": "positions-exist",
 }
 """Rules of ours that a scenario keeps, by the key that breaks them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A key that script and scenario say differently; `judged` is the value that counts."""
+
+    key: str
+    script: Any
+    scenario: Any
+    judged: Any
+    line: int | None = None
 
 
 @dataclass(slots=True)

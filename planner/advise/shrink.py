@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, prod
 from typing import Any
 
 from planner.advise.baseline import CHOSEN
-from planner.advise.shrunk import BEST, FEWER, SAME, Remaining, Shrunk
 from planner.clusters.hostlist import expand
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
 from planner.frameworks.rank_map import hosts
 from planner.inputs.text import whole
+from planner.planning.document import json_values
 from planner.planning.export import launch_job
 from planner.planning.plan import Plan
 from planner.planning.solve import evaluate, plan
@@ -23,6 +24,38 @@ from planner.problem.inventory import Inventory, InventoryNode
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.search.families import family_bounds
 from planner.search.space.enumerate import families
+
+SAME, FEWER, BEST = "same layout on spares", "fewer dp", "best of the search"
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """One way on: a plan, and its step over the former one's, less 1."""
+
+    name: str
+    loss_fraction: float
+    num_accelerators: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """What is left after a loss: nodes lost, accelerators usable in one job, ways on.
+
+    options: the fastest first. searched: numbers of accelerators on which layouts were searched;
+    ruled_out: how many more numbers have layouts whose bounds lie above the best step.
+    """
+
+    lost: tuple[str, ...]
+    usable_accelerators: int
+    former_step_seconds: float
+    searched_num_accelerators: tuple[int, ...] = ()
+    ruled_out_by_bound: int = 0
+    options: tuple[Remaining, ...] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """The answer as JSON values."""
+        return json_values(self)
 
 
 def shrink(former: Plan, lose: Sequence[str], time_limit_seconds: float | None = None) -> Shrunk:

@@ -7,15 +7,17 @@ least step is proven, and a gain is the difference of two proven steps.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from planner.advise.break_even import fsdp_break_even
-from planner.advise.outlook import Upgrade, WhatIf
-from planner.advise.replan import Planner, Say, changed, step_of
-from planner.advise.scaling import WASTED_FRACTION, scaling_curve
+from planner.advise.baseline import Planner, Say, changed, step_of
+from planner.advise.break_even import BreakEven, fsdp_break_even
+from planner.advise.scaling import WASTED_FRACTION, Scaling, scaling_curve
 from planner.advise.upgrades import Idea, ideas
 from planner.errors import InputError
 from planner.layouts.layout import Layout
+from planner.planning.document import LayoutValue, document
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario
 from planner.problem.scenario import Scenario
@@ -25,6 +27,46 @@ TOLD = (
     "recompute_layers", "cp_kind", "schedule", "offload",
 )  # fmt: skip
 """Keys of a layout whose change is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """One change of machine or job and the best plan under it, proven like the first.
+
+    set: the change as --set takes it. step_seconds: the least step with it, None where nothing
+    fits; gain_fraction: the share of the step that is saved. same_layout_seconds: what the old
+    layout would take, None where it does not fit or is not legal. layout_changes {key: [before,
+    after]}, terms {time term: seconds more}: what the gain is made of.
+    """
+
+    id: str
+    text: str
+    set: Mapping[str, str | float | int]
+    step_seconds: float | None
+    gain_fraction: float | None
+    same_layout_seconds: float | None
+    layout: LayoutValue | None
+    layout_changes: Mapping[str, tuple[Any, Any]]
+    terms: Mapping[str, float]
+    num_accelerators: int
+    peak_bytes: float | None
+    infeasible: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A plan, and what would become of it."""
+
+    plan: Plan
+    upgrades: tuple[Upgrade, ...] = ()
+    break_even: BreakEven | None = None
+    scaling: Scaling | None = None
+    plans_made: int = 0
+    cpu_seconds: float = 0.0
+
+    def to_document(self) -> dict[str, Any]:
+        """The answers as one JSON document."""
+        return document(self)
 
 
 def what_if(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.advise.advice import LABELS, Action, Explanation
-from planner.advise.explain import explain_plan
+from planner.advise.actions import LABELS, Action
+from planner.advise.explain import Explanation, explain_plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.grids import DENSE_GRID

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from planner import api
-from planner.advise.advice import LABELS, Explanation, GroupPlace
-from planner.advise.explain import depth, explain_plan
+from planner.advise.actions import LABELS
+from planner.advise.explain import Explanation, GroupPlace, depth, explain_plan
 from planner.planning.plan import Plan
 from tests.expert_scenarios import experts
 from tests.scenarios import (

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.advise import shrink as shrinking
-from planner.advise.shrunk import BEST, FEWER, SAME, Shrunk
+from planner.advise.shrink import BEST, FEWER, SAME, Shrunk
 from planner.cli import main
 from planner.errors import InputError
 from planner.planning.plan import Plan

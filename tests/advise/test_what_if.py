@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.advise import break_even as breaking
+from planner.advise.baseline import changed, step_of
 from planner.advise.break_even import MATCH_FRACTION, WIDTH_FRACTION, fsdp_break_even, fsdp_scenario
-from planner.advise.outlook import WhatIf
-from planner.advise.replan import changed, step_of
 from planner.advise.scaling import scaling_curve
 from planner.advise.upgrades import ideas, network_keys
-from planner.advise.what_if import what_if
+from planner.advise.what_if import WhatIf, what_if
 from planner.cli import main
 from planner.errors import InputError
 from planner.problem.batch import Band

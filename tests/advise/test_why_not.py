@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.advise.why_not import why_not
-from planner.advise.why_not_answer import WhyNot
+from planner.advise.why_not import WhyNot, why_not
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError

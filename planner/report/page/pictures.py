@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.advise.outlook import WhatIf
+from planner.advise.what_if import WhatIf
 from planner.layouts.timeline import Timeline
 from planner.planning.plan import Plan
 from planner.report.page.render import Picture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from planner.advise.roofs import COLLECTIVES, PartRidges, Roofline
+from planner.advise.cluster_roofline import COLLECTIVES, PartRidges, Roofline
 from planner.inputs.units import format_quantity
 from planner.report.plots.drawing import (
     BLACK,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.checked import Check
+from planner.advise.check import Check
 from planner.errors import IllegalLayoutError
 from planner.frameworks.launch import Note
 from planner.report.text.groups import places, traffic

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.advice import LABELS, Action, Explanation, GroupPlace, Regime
+from planner.advise.actions import LABELS, Action
+from planner.advise.explain import Explanation, GroupPlace
+from planner.advise.ledger import Regime
 from planner.planning.plan import Plan
 from planner.report.text.numbers import (
     ABSENT,

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.roofs import COLLECTIVES, Roofline
+from planner.advise.cluster_roofline import COLLECTIVES, Roofline
 from planner.inputs.units import format_quantity
 from planner.report.text.numbers import ABSENT, compact, from_ridge, gigabytes, seconds
 from planner.report.text.pieces import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.shrunk import Shrunk
+from planner.advise.shrink import Shrunk
 from planner.report.text.nodes import named, nodes
 from planner.report.text.numbers import plural, seconds, signed_percent
 from planner.report.text.pieces import BAD, STRONG, facts, note, section, table

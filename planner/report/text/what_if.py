@@ -7,7 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.outlook import BreakEven, ScalePoint, Scaling, Upgrade, WhatIf
+from planner.advise.break_even import BreakEven
+from planner.advise.scaling import ScalePoint, Scaling
+from planner.advise.what_if import Upgrade, WhatIf
 from planner.layouts.layout import Layout
 from planner.report.text.numbers import ABSENT, percent, seconds, signed_seconds, words
 from planner.report.text.pieces import FAIR, GOOD, STRONG, Phrases, note, printable, section, table

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.why_not_answer import BrokenRule, WhyNot
+from planner.advise.why_not import BrokenRule, WhyNot
 from planner.inputs.text import given_text
 from planner.planning.plan import GroupLoss
 from planner.report.text.layouts import layout_in_words, layout_labels

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, PlainSerializer, computed_field
 
-from planner.advise.operators import REFERENCE, Sizes, moves, operators, sizes_of
-from planner.advise.roofs import GroupPoint, Level, Messages, PartRidges, Roofline, Wall
+from planner.advise.kernel_roofline import (
+    REFERENCE,
+    Move,
+    Operator,
+    Sizes,
+    Wall,
+    moves,
+    operators,
+    sizes_of,
+)
 from planner.cost import roofline as roof
 from planner.cost.collectives import duration
 from planner.cost.context import TierArrays
 from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
 from planner.inputs.files import load, names, read, resolve
+from planner.planning.document import document
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import chosen_scenario, plan
 from planner.problem.hardware import Accelerator, Precision
@@ -41,6 +53,142 @@ GENERATIONS: Mapping[str, tuple[str, ...]] = {
     "AMD": ("mi250x", "mi300x", "mi325x", "mi355x"),
 }  # fmt: skip
 """Shipped parts of two families in the order they came."""
+
+
+COLLECTIVES = {
+    "send_receive": "send-receive",
+    "all_gather": "all-gather",
+    "all_reduce": "all-reduce",
+    "all_to_all": "all-to-all",
+}
+"""Kinds of traffic by key, and their names. Reduce-scatter costs what all-gather does."""
+
+
+Sampled = Annotated[tuple[float, ...], Field(exclude=True)]
+"""Samples of a curve, for pictures; documents have the figures that make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """One kind of traffic of a group that lives in one tier alone, against message size.
+
+    Message bytes as nccl-tests count them: all-gather the gathered whole, all-reduce what is
+    reduced, all-to-all what a rank holds, send-receive what is sent. Below `knee_bytes` start-up
+    takes longer than the bytes. `num_bytes` and `seconds` are samples of the curve.
+    """
+
+    collective: str
+    members: int
+    latency_seconds: float
+    knee_bytes: float
+    num_bytes: Sampled
+    seconds: Sampled
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A bandwidth roof: the accelerator's memory (`hbm`) or a tier of links.
+
+    `bytes_per_second` as on paper, `reached` what large messages or streaming kernels get;
+    `ridges` by precision, and `vector` for the vector unit; `messages` by collective (none for
+    HBM, nor for a tier of width 1).
+    """
+
+    name: str
+    bytes_per_second: float
+    reached_bytes_per_second: float
+    ridges: Mapping[str, float]
+    messages: Mapping[str, Messages]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPoint:
+    """A communicating group of a plan on the roof of the tier that takes it longest.
+
+    bytes over that tier and intensities, of a step on one accelerator; `margin` is intensity over
+    the tier's ridge (below 1: left of it). Walls in seconds at achieved rates; the largest binds.
+    """
+
+    name: str
+    members: int
+    tier: str
+    bytes: float
+    flops: float
+    intensity: float
+    exposed_intensity: float | None
+    ridge: float
+    compute_seconds: float
+    bandwidth_seconds: float
+    latency_seconds: float
+    wall: Wall
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def margin(self) -> float:
+        """Intensity over the ridge of its tier."""
+        return self.intensity / self.ridge
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def attainable_flops(self) -> float:
+        """FLOP/s that the highest of the three walls leaves."""
+        longest = max(self.compute_seconds, self.bandwidth_seconds, self.latency_seconds)
+        return self.flops / longest
+
+
+@dataclass(frozen=True, slots=True)
+class PartRidges:
+    """Ridges of one accelerator's memory, by precision; `family` orders parts in time."""
+
+    name: str
+    family: str
+    ridges: Mapping[str, float]
+
+
+def _in_short(plan: Plan | None) -> dict[str, Any] | None:
+    return (
+        None
+        if plan is None
+        else {
+            "status": plan.status,
+            "inputs_sha256": plan.inputs_sha256,
+            "layout": plan.layout and plan.layout.to_document(),
+            "step_seconds": plan.step_seconds,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Compute roofs, levels inner to outer with HBM first, and the points under them.
+
+    `precision` is the one ridges and points are drawn for. `plan` and `groups` are there when a
+    scenario was asked for; a plan without a layout has no groups.
+    """
+
+    topology: str
+    accelerator: str
+    precision: str
+    peak_flops: Mapping[str, float]
+    vector_flops: float
+    levels: tuple[Level, ...]
+    operators: tuple[Operator, ...]
+    moves: tuple[Move, ...]
+    groups: tuple[GroupPoint, ...] = ()
+    plan: Annotated[Plan | None, PlainSerializer(_in_short)] = None
+
+    @property
+    def peak(self) -> float:
+        """The compute roof of the precision drawn."""
+        return self.peak_flops[self.precision]
+
+    def level(self, name: str) -> Level:
+        """The level of a name."""
+        return next(level for level in self.levels if level.name == name)
+
+    def to_document(self) -> dict[str, Any]:
+        """The roofline as JSON values; of the plan its layout, step and the inputs' hash."""
+        return document(self)
 
 
 def roofline(subject: Scenario | Topology, time_limit_seconds: float | None = None) -> Roofline:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from planner.advise.roofs import Move, Operator
+from pydantic import computed_field
+
 from planner.cost import roofline as roof
 from planner.cost.statespace import scan_intensity
 from planner.layouts.layout import Layout
@@ -19,6 +21,42 @@ ACTIVATION_BYTES = 2.0
 
 DECODED_BATCH = 32
 """Sequences decoded together in the batched example."""
+
+
+Wall = Literal["compute", "bandwidth", "latency"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A class of kernels on HBM's roof: its unit's ridge, and what it can attain.
+
+    `sizes` says which example was taken; nothing where any size gives the same.
+    """
+
+    name: str
+    sizes: str
+    unit: Literal["tensor", "vector"]
+    intensity: float
+    ridge: float
+    attainable_flops: float
+    wall: Wall
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The same work moved under the roofs: intensity and FLOP/s before and after."""
+
+    name: str
+    intensity_before: float
+    intensity_after: float
+    attainable_before: float
+    attainable_after: float
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gain(self) -> float:
+        """How many times more FLOP/s it can attain."""
+        return self.attainable_after / self.attainable_before
 
 
 @dataclass(frozen=True, slots=True)

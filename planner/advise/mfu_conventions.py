@@ -7,9 +7,9 @@ over the dense peak of the declared precision's main matmuls and all accelerator
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 
-from planner.advise.advice import Convention
 from planner.advise.baseline import Baseline
 from planner.cost import flops
 
@@ -20,6 +20,17 @@ SMALL_FRACTION = 0.01
 """Conventions that change MFU by less are left out."""
 
 Factor = tuple[str, str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """One way to count MFU otherwise: what it multiplies MFU by, and what is left without it."""
+
+    id: str
+    text: str
+    factor: float
+    mfu: float
+    explains: bool
 
 
 def conventions(
