@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.advise.baseline import Baseline, Change, Outcome, try_change
+from planner.advise.baseline import Baseline
+from planner.advise.changes import Change, Outcome, try_change
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
 from planner.inputs.text import counted_runs

@@ -14,13 +14,12 @@ from typing import Any, Literal
 
 from planner.advise.baseline import (
     Baseline,
-    Change,
-    try_change,
     with_coefficient,
     with_hbm_faster,
     with_slow_ranks,
     with_slow_tier,
 )
+from planner.advise.changes import Change, try_change
 from planner.advise.ledger import Regime, regime
 from planner.advise.measured import Measurement, read_measured
 from planner.advise.mfu_conventions import Convention, conventions

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.advise.baseline import Baseline, what_if, with_hbm_faster
+from planner.advise.baseline import Baseline, hypothetical, with_hbm_faster
 from planner.cost import flops, step
 from planner.cost.context import CostContext
 
@@ -124,8 +124,8 @@ def hbm_utilisation(base: Baseline) -> float:
         ctx,
         sustained_flops=NO_LIMIT,
         sustained_16_flops=NO_LIMIT,
-        gemm=ctx.gemm.replace(overhead_seconds=what_if(0.0)),
-        gemm_16=ctx.gemm_16.replace(overhead_seconds=what_if(0.0)),
+        gemm=ctx.gemm.replace(overhead_seconds=hypothetical(0.0)),
+        gemm_16=ctx.gemm_16.replace(overhead_seconds=hypothetical(0.0)),
     )
     moved = kernel_seconds(unlimited, base) * ctx.hbm_bytes_per_second
     return moved / (base.step_seconds * float(ctx.accelerator.hbm_bytes_per_second))

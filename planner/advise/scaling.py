@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.advise.baseline import Planner, changed
+from planner.advise.changes import Replanner, changed_scenario
 from planner.advise.upgrades import most_accelerators, twice
 from planner.errors import InputError
 from planner.planning.document import LayoutValue
@@ -41,8 +41,11 @@ class ScalePoint:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The winners over counts. Beyond `wasted_beyond` an added accelerator brings less than
-    `threshold_fraction` of what those before it achieve; None: not among the counts tried."""
+    """The best layouts over counts.
+
+    Beyond `wasted_beyond` an added accelerator brings less than `threshold_fraction` of what those
+    before it achieve; None where that is so at no count tried.
+    """
 
     points: tuple[ScalePoint, ...]
     threshold_fraction: float
@@ -50,8 +53,10 @@ class Scaling:
 
 
 def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:
-    """Halves and doubles of the scenario's count that fill its topology evenly, rising: those that
-    are tried, and those that follow until more are wasted."""
+    """Halves and doubles of the scenario's count that fill its topology evenly, rising.
+
+    Those that are always tried, and those that follow until more accelerators are wasted.
+    """
     now, most = scenario.num_accelerators, most_accelerators(scenario)
     halves = [now // 2**k for k in range(HALVINGS, 0, -1) if now % 2**k == 0]
     doubles = [now * 2**k for k in range(1, MOST_DOUBLINGS + 1) if now * 2**k <= most]
@@ -66,9 +71,9 @@ def scaling_curve(
     base: Plan | None = None,
     counts: Sequence[int] | None = None,
     threshold_fraction: float = WASTED_FRACTION,
-    planner: Planner | None = None,
+    replanner: Replanner | None = None,
 ) -> Scaling:
-    """The winners at each count, proven.
+    """The proven best layout at each count.
 
     base: the scenario's own plan, if it is at hand. counts: by default halves and doubles.
 
@@ -80,30 +85,31 @@ def scaling_curve(
             f"{threshold_fraction} is out of range", key="threshold_fraction",
             value=threshold_fraction, allowed="a number > 0 and < 1",
         )  # fmt: skip
-    planner = planner or Planner()
+    replanner = replanner or Replanner()
     points: list[ScalePoint] = []
     tried, later = default_counts(scenario) if counts is None else (sorted(set(counts)), [])
     for number in (*tried, *later):
         if number in later and _wasted(points, threshold_fraction) is not None:
             break
         if number == scenario.num_accelerators and base is not None:
-            found = base
+            best = base
         else:
-            found = planner.best(_of(scenario, number), f"{number:,} accelerators")
-        points.append(_point(number, found, points))
+            best = replanner.best(_on(scenario, number), f"{number:,} accelerators")
+        points.append(_point(number, best, points))
     return Scaling(tuple(points), threshold_fraction, _wasted(points, threshold_fraction))
 
 
-def _of(scenario: Scenario, number: int) -> Scenario:
+def _on(scenario: Scenario, number: int) -> Scenario:
+    """The scenario on so many accelerators, with more domains where the topology has too few."""
     if scenario.inventory is None and number > scenario.topology.num_accelerators:
         factor, rest = divmod(number, scenario.num_accelerators)
         if not rest:
-            return changed(scenario, twice(scenario, factor).set)
+            return changed_scenario(scenario, twice(scenario, factor).set)
     return scenario.replace(num_accelerators=number)
 
 
-def _point(number: int, found: Plan, before: Sequence[ScalePoint]) -> ScalePoint:
-    step = found.objective_seconds
+def _point(number: int, best: Plan, before: Sequence[ScalePoint]) -> ScalePoint:
+    step = best.objective_seconds
     if step is None:
         return ScalePoint(number, None, None, None, None, None, None)
     known = [point for point in before if point.step_seconds is not None]
@@ -114,21 +120,21 @@ def _point(number: int, found: Plan, before: Sequence[ScalePoint]) -> ScalePoint
         efficiency = first.num_accelerators * first.step_seconds / (number * step)
         added = (last.step_seconds / step - 1.0) * last.num_accelerators
         marginal = added / (number - last.num_accelerators)
-    times = (found.step_seconds or step) / step  # the plan shown may be a tie
+    # the plan shown may be a tie, whose figures are those of a slightly longer step
+    times = (best.step_seconds or step) / step
     return ScalePoint(
         num_accelerators=number,
         step_seconds=step,
-        tokens_per_second=None if (rate := found.tokens_per_second) is None else times * rate,
-        mfu=None if found.mfu is None else times * found.mfu,
-        layout=found.layout,
+        tokens_per_second=None if (rate := best.tokens_per_second) is None else times * rate,
+        mfu=None if best.mfu is None else times * best.mfu,
+        layout=best.layout,
         efficiency_fraction=efficiency,
         marginal_fraction=marginal,
     )
 
 
 def _wasted(points: Sequence[ScalePoint], threshold: float) -> int | None:
-    """The count before the first whose added accelerators bring less than the threshold; also
-    where none fits above one that does."""
+    """The count after which added accelerators bring less than the threshold, or nothing fits."""
     known: ScalePoint | None = None
     for point in points:
         if known is not None and (

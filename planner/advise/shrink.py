@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from math import inf, prod
 from typing import Any
 
-from planner.advise.baseline import CHOSEN
+from planner.advise.changes import KEPT_LAYOUT_KEYS
 from planner.clusters.hostlist import expand
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, nearest_of
@@ -190,7 +190,7 @@ def _same_layout(
 ) -> Iterator[Remaining]:
     """The former layout where there are spares; else, with fewer data-parallel ranks."""
     assert former.layout is not None and former.step_seconds is not None
-    chosen = {key: former.layout.to_document()[key] for key in CHOSEN}
+    chosen = {key: former.layout.to_document()[key] for key in KEPT_LAYOUT_KEYS}
     varied = "dp_replicate" if chosen.get("dp_replicate", 1) > 1 else "dp_shard"
     each = scenario.num_accelerators // chosen[varied]
     for degree in range(chosen[varied], 0, -1):
