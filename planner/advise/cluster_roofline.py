@@ -1,9 +1,15 @@
-"""The roofline of a topology, or of a scenario with the groups of its plan on it."""
+"""The roofline of a cluster: HBM and every tier of links, with the groups of a plan under them.
+
+Each level is a roof P = min(π, I·β) with its own β; below the knee of a tier's messages start-up
+time is a third wall. Bandwidths are per accelerator and direction, in bytes per second; intensities
+in FLOPs per byte. The formulas are `planner.cost.roofline`; kernels under HBM's roof are
+`planner.advise.kernel_roofline`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +45,7 @@ PRICED_AS = {
     "all_reduce": "all_reduce",
     "all_to_all": "all_to_all",
 }
+"""The cost model's name of each collective."""
 
 MESSAGE_BYTES = tuple(float(2.0 ** (k / 2)) for k in range(2 * 10, 2 * 35 + 1))
 """1 KiB to 32 GiB, two samples an octave."""
@@ -52,8 +59,7 @@ GENERATIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "AMD": ("mi250x", "mi300x", "mi325x", "mi355x"),
 }  # fmt: skip
-"""Shipped parts of two families in the order they came."""
-
+"""Shipped accelerator types of two families, in the order they came."""
 
 COLLECTIVES = {
     "send_receive": "send-receive",
@@ -61,8 +67,7 @@ COLLECTIVES = {
     "all_reduce": "all-reduce",
     "all_to_all": "all-to-all",
 }
-"""Kinds of traffic by key, and their names. Reduce-scatter costs what all-gather does."""
-
+"""Collectives by key, and their names. Reduce-scatter costs what all-gather does."""
 
 Sampled = Annotated[tuple[float, ...], Field(exclude=True)]
 """Samples of a curve, for pictures; documents have the figures that make it."""
@@ -70,11 +75,11 @@ Sampled = Annotated[tuple[float, ...], Field(exclude=True)]
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """One kind of traffic of a group that lives in one tier alone, against message size.
+    """One collective of a group that lives in a single tier, against message size.
 
-    Message bytes as nccl-tests count them: all-gather the gathered whole, all-reduce what is
-    reduced, all-to-all what a rank holds, send-receive what is sent. Below `knee_bytes` start-up
-    takes longer than the bytes. `num_bytes` and `seconds` are samples of the curve.
+    Bytes as nccl-tests count them: of all-gather the gathered tensor, of all-reduce what is
+    reduced, of all-to-all what a rank holds, of send-receive what is sent. Below `knee_bytes`
+    start-up takes longer than the bytes. num_bytes, seconds: samples of the curve.
     """
 
     collective: str
@@ -89,9 +94,9 @@ class Messages:
 class Level:
     """A bandwidth roof: the accelerator's memory (`hbm`) or a tier of links.
 
-    `bytes_per_second` as on paper, `reached` what large messages or streaming kernels get;
-    `ridges` by precision, and `vector` for the vector unit; `messages` by collective (none for
-    HBM, nor for a tier of width 1).
+    bytes_per_second: as on paper; reached_bytes_per_second: what large messages or streaming
+    kernels get. ridges: by precision, and `vector` for the vector unit. messages: by collective;
+    none for HBM, nor for a tier of width 1.
     """
 
     name: str
@@ -103,10 +108,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class GroupPoint:
-    """A communicating group of a plan on the roof of the tier that takes it longest.
+    """A communicating group of a plan under the roof of the tier that takes it longest.
 
-    bytes over that tier and intensities, of a step on one accelerator; `margin` is intensity over
-    the tier's ridge (below 1: left of it). Walls in seconds at achieved rates; the largest binds.
+    Bytes over that tier and intensities are those of a step on one accelerator; margin is the
+    intensity over the tier's ridge, below 1 left of it. Walls are in seconds at the rates that are
+    reached; the longest limits.
     """
 
     name: str
@@ -137,8 +143,8 @@ class GroupPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class PartRidges:
-    """Ridges of one accelerator's memory, by precision; `family` orders parts in time."""
+class AcceleratorRidges:
+    """Ridges of one accelerator type's HBM, by precision; `family`: the types that it follows."""
 
     name: str
     family: str
@@ -146,16 +152,15 @@ class PartRidges:
 
 
 def _in_short(plan: Plan | None) -> dict[str, Any] | None:
-    return (
-        None
-        if plan is None
-        else {
-            "status": plan.status,
-            "inputs_sha256": plan.inputs_sha256,
-            "layout": plan.layout and plan.layout.to_document(),
-            "step_seconds": plan.step_seconds,
-        }
-    )
+    """What a document has of the plan; all of it is in the plan file."""
+    if plan is None:
+        return None
+    return {
+        "status": plan.status,
+        "inputs_sha256": plan.inputs_sha256,
+        "layout": plan.layout and plan.layout.to_document(),
+        "step_seconds": plan.step_seconds,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,26 +206,25 @@ def roofline(subject: Scenario | Topology, time_limit_seconds: float | None = No
     """
     if isinstance(subject, Topology):
         return _roofline(subject, _first_precision(subject.accelerator), REFERENCE)
-    found = plan(subject, 1, time_limit_seconds)
-    return roofline_of(chosen_scenario(subject, found), found)
+    best = plan(subject, 1, time_limit_seconds)
+    return roofline_of(chosen_scenario(subject, best), best)
 
 
-def roofline_of(scenario: Scenario, found: Plan) -> Roofline:
+def roofline_of(scenario: Scenario, plan_: Plan) -> Roofline:
     """The roofs of a scenario with the groups of a plan of it."""
     peak = float(scenario.topology.accelerator.peak_flops[scenario.training.peak_key])
     points = tuple(
         _point(name, group, peak)
-        for name, group in found.groups.items()
+        for name, group in plan_.groups.items()
         if group.members > 1 and group.bytes > 0
     )
-    return _roofline(
+    roofs = _roofline(
         scenario.topology,
         scenario.training.peak_key,
-        sizes_of(scenario, found),
-        dict(found.fill or {}),
-        points,
-        found,
+        sizes_of(scenario, plan_),
+        dict(plan_.fill or {}),
     )
+    return replace(roofs, groups=points, plan=plan_)
 
 
 def load_subject(
@@ -250,23 +254,24 @@ def load_subject(
     return load_scenario(name_or_path, overrides)
 
 
-def generations(beside: Roofline | None = None) -> tuple[PartRidges, ...]:
-    """HBM ridges of shipped parts by family and generation, then those of another roofline."""
-    found = [
-        PartRidges(part.name, family, _ridges(part, float(part.hbm_bytes_per_second)))
+def generations(also: Roofline | None = None) -> tuple[AcceleratorRidges, ...]:
+    """HBM ridges of shipped accelerator types by family and generation, then those of another."""
+    shipped = [
+        AcceleratorRidges(one.name, family, _ridges(one, float(one.hbm_bytes_per_second)))
         for family, members in GENERATIONS.items()
-        for part in (load(name, "accelerator", Accelerator) for name in members)
+        for one in (load(name, "accelerator", Accelerator) for name in members)
     ]
-    if beside is not None and beside.accelerator not in {part.name for part in found}:
-        found.append(PartRidges(beside.accelerator, "", beside.levels[0].ridges))
-    return tuple(found)
+    if also is not None and also.accelerator not in {one.name for one in shipped}:
+        shipped.append(AcceleratorRidges(also.accelerator, "", also.levels[0].ridges))
+    return tuple(shipped)
 
 
-# ---------------------------------------------------------------- parts
+# ---------------------------------------------------------------- levels and points
 
 
-def _first_precision(part: Accelerator) -> Precision:
-    return "bf16" if "bf16" in part.peak_flops else next(iter(part.peak_flops))
+def _first_precision(accelerator: Accelerator) -> Precision:
+    peaks = accelerator.peak_flops
+    return "bf16" if "bf16" in peaks else next(iter(peaks))
 
 
 def _roofline(
@@ -274,33 +279,31 @@ def _roofline(
     precision: Precision,
     sizes: Sizes,
     fill: Mapping[str, int] | None = None,
-    groups: tuple[GroupPoint, ...] = (),
-    found: Plan | None = None,
 ) -> Roofline:
-    part = topology.accelerator
+    accelerator = topology.accelerator
     return Roofline(
         topology=topology.name,
-        accelerator=part.name,
+        accelerator=accelerator.name,
         precision=precision,
-        peak_flops={name: float(peak) for name, peak in part.peak_flops.items()},
-        vector_flops=float(part.vector_flops),
+        peak_flops={name: float(peak) for name, peak in accelerator.peak_flops.items()},
+        vector_flops=float(accelerator.vector_flops),
         levels=tuple(_levels(topology, fill or {})),
-        operators=tuple(operators(part, precision, sizes)),
-        moves=tuple(moves(part, precision, sizes)),
-        groups=groups,
-        plan=found,
+        operators=tuple(operators(accelerator, precision, sizes)),
+        moves=tuple(moves(accelerator, precision, sizes)),
     )
 
 
-def _ridges(part: Accelerator, bytes_per_second: float) -> dict[str, float]:
-    peaks = [*part.peak_flops.items(), ("vector", part.vector_flops)]
+def _ridges(accelerator: Accelerator, bytes_per_second: float) -> dict[str, float]:
+    peaks = [*accelerator.peak_flops.items(), ("vector", accelerator.vector_flops)]
     return {name: float(roof.ridge(peak, bytes_per_second)) for name, peak in peaks}
 
 
 def _levels(topology: Topology, fill: Mapping[str, int]) -> Iterator[Level]:
-    part = topology.accelerator
-    hbm = float(part.hbm_bytes_per_second)
-    yield Level("hbm", hbm, hbm * float(part.hbm_efficiency), _ridges(part, hbm), {})
+    """HBM, and the tiers with the messages of a group as large as the fill, or as the tier."""
+    accelerator = topology.accelerator
+    hbm = float(accelerator.hbm_bytes_per_second)
+    reached = hbm * float(accelerator.hbm_efficiency)
+    yield Level("hbm", hbm, reached, _ridges(accelerator, hbm), messages={})
     tiers = TierArrays.of(topology)
     ramp = tuple(float(tier.fabric.ramp) for tier in topology.tiers)
     for t, tier in enumerate(topology.tiers):
@@ -310,7 +313,7 @@ def _levels(topology: Topology, fill: Mapping[str, int]) -> Iterator[Level]:
             name=tier.name,
             bytes_per_second=tier.bytes_per_second,
             reached_bytes_per_second=float(tiers.gather[t]),
-            ridges=_ridges(part, tier.bytes_per_second),
+            ridges=_ridges(accelerator, tier.bytes_per_second),
             messages={
                 collective: _messages(collective, members, t, tiers, ramp)
                 for collective in PRICED_AS

@@ -1,4 +1,9 @@
-"""Kernels as points under the roof of an accelerator's memory, and what moves them."""
+"""The roofline of kernels: points under the roof of an accelerator's HBM, and what moves them.
+
+Intensities are FLOPs per byte of HBM; attainable rates are FLOP/s, min(π, I·β). Examples of kernels
+are those of a scenario's plan, or of `REFERENCE` sizes. The formulas are `planner.cost.roofline`;
+the roofs of links are `planner.advise.cluster_roofline`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,6 @@ ACTIVATION_BYTES = 2.0
 DECODED_BATCH = 32
 """Sequences decoded together in the batched example."""
 
-
 Wall = Literal["compute", "bandwidth", "latency"]
 
 
@@ -30,7 +34,8 @@ Wall = Literal["compute", "bandwidth", "latency"]
 class Operator:
     """A class of kernels on HBM's roof: its unit's ridge, and what it can attain.
 
-    `sizes` says which example was taken; nothing where any size gives the same.
+    sizes: which example was taken; nothing where any size gives the same. unit: of the
+    accelerator, whose peak it runs against. wall: compute from the ridge on, else bandwidth.
     """
 
     name: str
@@ -60,6 +65,15 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class ProductSizes:
+    """Sizes of a matrix product, rows × inner × columns."""
+
+    rows: int
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of the kernels that are placed as examples; tokens are those of one micro-batch."""
 
@@ -69,7 +83,7 @@ class Sizes:
     columns: int  # of the MLP's first product, on one rank
     head_dim: int
     group: int  # query heads per key-value head
-    expert: tuple[int, int, int] | None = None  # an expert's first product: rows, inner, columns
+    expert: ProductSizes | None = None  # an expert's first product
     mamba: Mamba | None = None
 
 
@@ -77,10 +91,10 @@ REFERENCE = Sizes(8192, 8192, 8192, 8192, 128, 8)
 """Where no scenario says: a square product of 8192 and the heads of a 70B model."""
 
 
-def sizes_of(scenario: Scenario, found: Plan) -> Sizes:
+def sizes_of(scenario: Scenario, plan: Plan) -> Sizes:
     """Sizes of a scenario's kernels under its plan; where none fits, on one rank."""
     model = scenario.model
-    layout = found.layout or Layout()
+    layout = plan.layout or Layout()
     sequence = scenario.training.sequence_length
     tokens = max(1, layout.mbs * sequence // layout.cp)
     up, expert = 1 + model.gated_mlp, None
@@ -91,7 +105,7 @@ def sizes_of(scenario: Scenario, found: Plan) -> Sizes:
         copies = tokens // layout.tp * model.moe.top_k * layout.ep * layout.etp
         width = up * model.moe.expert_ffn_hidden_size // layout.etp
         rows = max(1, copies // model.moe.num_experts)
-        expert = (rows, model.expert_hidden_size, max(1, width))
+        expert = ProductSizes(rows, model.expert_hidden_size, max(1, width))
     return Sizes(
         tokens=tokens,
         sequence_length=sequence,
@@ -104,141 +118,215 @@ def sizes_of(scenario: Scenario, found: Plan) -> Sizes:
     )
 
 
-def operators(part: Accelerator, precision: Precision, sizes: Sizes) -> Iterator[Operator]:
+# ---------------------------------------------------------------- intensities
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Kernels of given sizes on an accelerator: intensities, and the peaks they run against."""
+
+    accelerator: Accelerator
+    precision: Precision
+    sizes: Sizes
+
+    @property
+    def matmul_peak(self) -> float:
+        """FLOP/s of the precision's matmuls."""
+        return self.peak(self.precision)
+
+    @property
+    def attention_peak(self) -> float:
+        """FLOP/s of 16-bit matmuls, or of the first precision there is."""
+        peaks = self.accelerator.peak_flops
+        return float(peaks.get("bf16") or peaks.get("fp16") or next(iter(peaks.values())))
+
+    @property
+    def vector_peak(self) -> float:
+        """FLOP/s of the vector unit."""
+        return float(self.accelerator.vector_flops)
+
+    def peak(self, precision: Precision) -> float:
+        """FLOP/s of a precision's matmuls."""
+        return float(self.accelerator.peak_flops[precision])
+
+    def attainable(self, intensity: float, peak: float) -> float:
+        """FLOP/s under HBM's roof."""
+        return float(roof.attainable(intensity, peak, float(self.accelerator.hbm_bytes_per_second)))
+
+    def gemm(self, precision: Precision) -> float:
+        """The MLP's first product."""
+        sizes = self.sizes
+        return float(
+            roof.gemm_intensity(
+                sizes.tokens, sizes.columns, sizes.hidden, ELEMENT_BYTES[precision],
+                ACTIVATION_BYTES,
+            )
+        )  # fmt: skip
+
+    def decode(self, precision: Precision, batch: int = 1) -> float:
+        """The same product with one token of each sequence."""
+        sizes = self.sizes
+        return float(
+            roof.gemv_intensity(sizes.columns, sizes.hidden, ELEMENT_BYTES[precision], batch)
+        )
+
+    def flash_attention(self) -> float | None:
+        """None where the size of the accelerator's shared memory is not known."""
+        sizes, shared = self.sizes, self.accelerator.shared_memory_bytes
+        if shared is None:
+            return None
+        elements = float(shared) / ACTIVATION_BYTES
+        return float(
+            roof.flash_attention_intensity(
+                sizes.sequence_length, sizes.head_dim, elements, ACTIVATION_BYTES
+            )
+        )
+
+    def naive_attention(self) -> float:
+        """Attention that writes its scores to memory."""
+        sizes = self.sizes
+        return float(
+            roof.naive_attention_intensity(sizes.sequence_length, sizes.head_dim, ACTIVATION_BYTES)
+        )
+
+    def cached_attention(self, group: int = 1) -> float:
+        """One token's attention to a cache of keys and values, a key head for `group` queries."""
+        sizes = self.sizes
+        return float(
+            roof.decode_attention_intensity(
+                sizes.sequence_length, sizes.head_dim, ACTIVATION_BYTES, group
+            )
+        )
+
+
+# ---------------------------------------------------------------- points
+
+
+def operators(accelerator: Accelerator, precision: Precision, sizes: Sizes) -> Iterator[Operator]:
     """Kernels of training and decoding, from compute-bound to bandwidth-bound."""
-    s, a = ELEMENT_BYTES[precision], ACTIVATION_BYTES
-    sixteen = _sixteen(part)
-    n, d = sizes.sequence_length, sizes.head_dim
-
-    def placed(
-        name: str, detail: str, intensity: float, peak: float, unit: str = "tensor"
-    ) -> Operator:
-        ridge = float(roof.ridge(peak, part.hbm_bytes_per_second))
-        return Operator(
-            name=name,
-            sizes=detail,
-            unit="vector" if unit == "vector" else "tensor",
-            intensity=float(intensity),
-            ridge=ridge,
-            attainable_flops=float(roof.attainable(intensity, peak, part.hbm_bytes_per_second)),
-            wall="compute" if intensity >= ridge else "bandwidth",
-        )
-
-    peak, vector = float(part.peak_flops[precision]), float(part.vector_flops)
-    m, k, columns = sizes.tokens, sizes.hidden, sizes.columns
-    yield placed(
-        "GEMM", f"{m:,} × {k:,} × {columns:,}", roof.gemm_intensity(m, columns, k, s, a), peak
-    )
-    if sizes.expert is not None:
-        rows, inner, width = sizes.expert
-        intensity = roof.gemm_intensity(rows, width, inner, s, a)
-        detail = f"{rows:,} × {inner:,} × {width:,}, each expert"
-        yield placed("expert GEMM", detail, intensity, peak)
-    if part.shared_memory_bytes is not None:
-        sram = float(part.shared_memory_bytes) / a
-        yield placed(
-            "flash attention",
-            f"{n:,} tokens, heads of {d}, {part.shared_memory_bytes / 1024:,.0f} KiB of SRAM",
-            roof.flash_attention_intensity(n, d, sram, a),
-            sixteen,
-        )
-    yield placed(
-        "naive attention", f"{n:,} tokens, heads of {d}", roof.naive_attention_intensity(n, d, a),
-        sixteen,
-    )  # fmt: skip
-    if sizes.mamba is not None:
-        yield placed(
-            "state-space scan",
-            f"{sizes.mamba.num_heads} heads of {sizes.mamba.head_dim} × {sizes.mamba.state_size}, "
-            f"chunks of {sizes.mamba.chunk_size}",
-            scan_intensity(sizes.mamba, a),
-            sixteen,
-        )
-    yield placed(
-        f"decode, batch {DECODED_BATCH}",
-        f"{k:,} × {columns:,} weights",
-        roof.gemv_intensity(columns, k, s, DECODED_BATCH),
-        peak,
-    )
-    yield placed(
-        "KV-cache attention",
-        f"{n:,} tokens, {sizes.group} query heads per key head",
-        roof.decode_attention_intensity(n, d, a, sizes.group),
-        sixteen,
-    )
-    yield placed(
-        "decode, batch 1", f"{k:,} × {columns:,} weights", roof.gemv_intensity(columns, k, s), peak
-    )
+    kernels = _Kernels(accelerator, precision, sizes)
+    yield from _training_operators(kernels)
+    yield from _decoding_operators(kernels)
     for name, flops, reads in (
         ("softmax", roof.SOFTMAX_FLOPS, 1),
         ("norm", roof.NORM_FLOPS, 1),
         ("residual add", roof.ELEMENTWISE_FLOPS, 2),
     ):
-        yield placed(name, "", roof.streaming_intensity(flops, a, reads), vector, "vector")
+        intensity = roof.streaming_intensity(flops, ACTIVATION_BYTES, reads)
+        yield _operator(kernels, name, "", intensity, kernels.vector_peak, "vector")
 
 
-def _sixteen(part: Accelerator) -> float:
-    """The 16-bit peak, or the first there is."""
-    peaks = part.peak_flops
-    return float(peaks.get("bf16") or peaks.get("fp16") or next(iter(peaks.values())))
+def _operator(
+    kernels: _Kernels, name: str, example: str, intensity: float, peak: float,
+    unit: Literal["tensor", "vector"] = "tensor",
+) -> Operator:  # fmt: skip
+    ridge = float(roof.ridge(peak, kernels.accelerator.hbm_bytes_per_second))
+    return Operator(
+        name=name,
+        sizes=example,
+        unit=unit,
+        intensity=float(intensity),
+        ridge=ridge,
+        attainable_flops=kernels.attainable(intensity, peak),
+        wall="compute" if intensity >= ridge else "bandwidth",
+    )
 
 
-def moves(part: Accelerator, precision: Precision, sizes: Sizes) -> Iterator[Move]:
-    """The ways the same work gets to a better place: precision, fusion, tiles, batch, heads."""
-    beta, a, s = float(part.hbm_bytes_per_second), ACTIVATION_BYTES, ELEMENT_BYTES[precision]
-    m, k, columns = sizes.tokens, sizes.hidden, sizes.columns
-    n, d = sizes.sequence_length, sizes.head_dim
-    sixteen, vector = _sixteen(part), float(part.vector_flops)
-    peak = float(part.peak_flops[precision])
-
-    def move(name: str, before: float, after: float, first: float, second: float) -> Move:
-        return Move(
-            name,
-            float(before),
-            float(after),
-            float(roof.attainable(before, first, beta)),
-            float(roof.attainable(after, second, beta)),
+def _training_operators(kernels: _Kernels) -> Iterator[Operator]:
+    sizes, precision = kernels.sizes, kernels.precision
+    peak, attention_peak = kernels.matmul_peak, kernels.attention_peak
+    product = f"{sizes.tokens:,} × {sizes.hidden:,} × {sizes.columns:,}"
+    yield _operator(kernels, "GEMM", product, kernels.gemm(precision), peak)
+    if (expert := sizes.expert) is not None:
+        intensity = roof.gemm_intensity(
+            expert.rows, expert.columns, expert.inner, ELEMENT_BYTES[precision], ACTIVATION_BYTES
         )
+        product = f"{expert.rows:,} × {expert.inner:,} × {expert.columns:,}, each expert"
+        yield _operator(kernels, "expert GEMM", product, intensity, peak)
+    heads = f"{sizes.sequence_length:,} tokens, heads of {sizes.head_dim}"
+    shared, flash = kernels.accelerator.shared_memory_bytes, kernels.flash_attention()
+    if shared is not None and flash is not None:
+        with_memory = f"{heads}, {shared / 1024:,.0f} KiB of SRAM"
+        yield _operator(kernels, "flash attention", with_memory, flash, attention_peak)
+    yield _operator(kernels, "naive attention", heads, kernels.naive_attention(), attention_peak)
+    if (mamba := sizes.mamba) is not None:
+        state = (
+            f"{mamba.num_heads} heads of {mamba.head_dim} × {mamba.state_size}, "
+            f"chunks of {mamba.chunk_size}"
+        )
+        intensity = scan_intensity(mamba, ACTIVATION_BYTES)
+        yield _operator(kernels, "state-space scan", state, intensity, attention_peak)
 
-    lower: tuple[Precision, ...] = ("fp8", "fp4")
-    for other in lower:
-        if other not in part.peak_flops or ELEMENT_BYTES[other] >= s:
-            continue
-        names, to = f"{precision.upper()} → {other.upper()}", float(part.peak_flops[other])
-        b = ELEMENT_BYTES[other]
-        yield move(
-            f"decode, batch 1: {names}",
-            roof.gemv_intensity(columns, k, s), roof.gemv_intensity(columns, k, b), peak, to,
-        )  # fmt: skip
-        yield move(
-            f"GEMM: {names}",
-            roof.gemm_intensity(m, columns, k, s, a), roof.gemm_intensity(m, columns, k, b, a),
-            peak, to,
-        )  # fmt: skip
+
+def _decoding_operators(kernels: _Kernels) -> Iterator[Operator]:
+    sizes, precision, peak = kernels.sizes, kernels.precision, kernels.matmul_peak
+    weights = f"{sizes.hidden:,} × {sizes.columns:,} weights"
+    batched = kernels.decode(precision, DECODED_BATCH)
+    yield _operator(kernels, f"decode, batch {DECODED_BATCH}", weights, batched, peak)
+    yield _operator(
+        kernels,
+        "KV-cache attention",
+        f"{sizes.sequence_length:,} tokens, {sizes.group} query heads per key head",
+        kernels.cached_attention(sizes.group),
+        kernels.attention_peak,
+    )
+    yield _operator(kernels, "decode, batch 1", weights, kernels.decode(precision), peak)
+
+
+# ---------------------------------------------------------------- moves
+
+
+def moves(accelerator: Accelerator, precision: Precision, sizes: Sizes) -> Iterator[Move]:
+    """How the same work gets to a better point: precision, fusion, tiles, batch, heads."""
+    kernels = _Kernels(accelerator, precision, sizes)
+    yield from _precision_moves(kernels)
+    # a residual add reads two tensors, a norm and a scale one; each writes one
     flops = (roof.ELEMENTWISE_FLOPS, roof.NORM_FLOPS, roof.ELEMENTWISE_FLOPS)
-    moved = (3 * a, 2 * a, 2 * a)  # residual add reads two tensors
-    yield move(
-        "add, norm, scale: three kernels → one",
-        roof.chain_intensity(flops, moved), roof.chain_intensity(flops, moved, (a, a)),
-        vector, vector,
+    moved = (3 * ACTIVATION_BYTES, 2 * ACTIVATION_BYTES, 2 * ACTIVATION_BYTES)
+    saved = (ACTIVATION_BYTES, ACTIVATION_BYTES)
+    yield _move(
+        kernels, "add, norm, scale: three kernels → one",
+        (roof.chain_intensity(flops, moved), roof.chain_intensity(flops, moved, saved)),
+        (kernels.vector_peak, kernels.vector_peak),
     )  # fmt: skip
-    if part.shared_memory_bytes is not None:
-        sram = float(part.shared_memory_bytes) / a
-        yield move(
-            "attention: naive → flash",
-            roof.naive_attention_intensity(n, d, a),
-            roof.flash_attention_intensity(n, d, sram, a),
-            sixteen, sixteen,
-        )  # fmt: skip
-    yield move(
-        f"decode: batch 1 → {DECODED_BATCH}",
-        roof.gemv_intensity(columns, k, s), roof.gemv_intensity(columns, k, s, DECODED_BATCH),
-        peak, peak,
+    attention_peaks = (kernels.attention_peak, kernels.attention_peak)
+    if (flash := kernels.flash_attention()) is not None:
+        intensities = (kernels.naive_attention(), flash)
+        yield _move(kernels, "attention: naive → flash", intensities, attention_peaks)
+    yield _move(
+        kernels, f"decode: batch 1 → {DECODED_BATCH}",
+        (kernels.decode(precision), kernels.decode(precision, DECODED_BATCH)),
+        (kernels.matmul_peak, kernels.matmul_peak),
     )  # fmt: skip
     if sizes.group > 1:
-        yield move(
-            f"KV-cache attention: a key head for 1 → {sizes.group} query heads",
-            roof.decode_attention_intensity(n, d, a),
-            roof.decode_attention_intensity(n, d, a, sizes.group),
-            sixteen, sixteen,
+        yield _move(
+            kernels, f"KV-cache attention: a key head for 1 → {sizes.group} query heads",
+            (kernels.cached_attention(), kernels.cached_attention(sizes.group)), attention_peaks,
         )  # fmt: skip
+
+
+def _move(
+    kernels: _Kernels, name: str, intensities: tuple[float, float], peaks: tuple[float, float]
+) -> Move:
+    """Intensities and peaks before and after."""
+    before, after = (float(intensity) for intensity in intensities)
+    return Move(
+        name, before, after, kernels.attainable(before, peaks[0]),
+        kernels.attainable(after, peaks[1]),
+    )  # fmt: skip
+
+
+def _precision_moves(kernels: _Kernels) -> Iterator[Move]:
+    """Matmuls in fewer bits, where the accelerator has them."""
+    now = kernels.precision
+    lower: tuple[Precision, ...] = ("fp8", "fp4")
+    for precision in lower:
+        fewer_bytes = ELEMENT_BYTES[precision] < ELEMENT_BYTES[now]
+        if precision not in kernels.accelerator.peak_flops or not fewer_bytes:
+            continue
+        names = f"{now.upper()} → {precision.upper()}"
+        peaks = (kernels.matmul_peak, kernels.peak(precision))
+        decode = (kernels.decode(now), kernels.decode(precision))
+        yield _move(kernels, f"decode, batch 1: {names}", decode, peaks)
+        gemm = (kernels.gemm(now), kernels.gemm(precision))
+        yield _move(kernels, f"GEMM: {names}", gemm, peaks)
