@@ -33,6 +33,7 @@ from planner.cost.prices import price
 from planner.errors import UnknownNameError, nearest_of
 from planner.inputs.files import load, names, read, resolve
 from planner.planning.document import document
+from planner.planning.groups import busiest_tier
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import chosen_scenario, plan
 from planner.problem.hardware import Accelerator, Precision
@@ -342,8 +343,9 @@ def _messages(
 
 def _point(name: str, group: GroupReport, peak_flops: float) -> GroupPoint:
     """A group on the tier whose links it keeps busy longest."""
-    tier, cost = max(group.tiers.items(), key=lambda item: item[1]["busy_seconds"])
-    exposed = group.exposed_intensity
+    tier = busiest_tier(group)
+    assert tier is not None, "a group of several members crosses a tier"
+    cost, exposed = group.tiers[tier], group.exposed_intensity
     walls: dict[Wall, float] = {
         "compute": group.flops / peak_flops,
         "bandwidth": cost["busy_seconds"],

@@ -12,7 +12,7 @@ from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.assess import assess, economics
 from planner.planning.groups import group_losses
 from planner.planning.layout_search import LayoutSearch, Stopwatch, with_batch_of
-from planner.planning.placing import Place, place_of_row, rank_order_of_row, splits_of_row
+from planner.planning.placing import Place, place_of, rank_order_of, splits_of_groups
 from planner.planning.plan import (
     DefaultSplit,
     GroupReport,
@@ -70,7 +70,7 @@ def plan_of_search(search: LayoutSearch, stopwatch: Stopwatch, reasons: bool = T
     own = best_placement(search.answer.problem, result.best.shape)
     assert own is not None, "the search placed it"
     _, lowest_step_seconds = own
-    place = place_of_row(ctx, layout, result.best, lowest_step_seconds)
+    place = place_of(ctx, layout, result.best, lowest_step_seconds)
     plan = plan_in_place(ctx, scenario, empty_plan(scenario, status, report), layout, place)
     assert result.objective_seconds is not None
     bound = result.bound_seconds
@@ -80,7 +80,7 @@ def plan_of_search(search: LayoutSearch, stopwatch: Stopwatch, reasons: bool = T
         objective_seconds=result.objective_seconds / search.tokens_weight,
         bound_seconds=None if bound is None else bound / search.tokens_weight,
         gap_fraction=result.gap_fraction,
-        runners_up=tuple(_runner_up(search, ctx, row, plan) for row in result.runners_up),
+        runners_up=tuple(_runner_up(search, ctx, placed, plan) for placed in result.runners_up),
     )
 
 
@@ -131,19 +131,19 @@ def _default_split(ctx: CostContext, scenario: Scenario, layout: Layout) -> Defa
     )
 
 
-def _runner_up(search: LayoutSearch, best_ctx: CostContext, row: Row, best: Plan) -> RunnerUp:
+def _runner_up(search: LayoutSearch, best_ctx: CostContext, placed: Row, best: Plan) -> RunnerUp:
     """A runner-up against the best; where the batch may differ, loss and terms are per token, as
     of the best plan's batch."""
-    layout = search.answer.problem.layout(row.shape)
+    layout = search.answer.problem.layout(placed.shape)
     ctx, tokens_ratio = best_ctx, 1.0
     if search.answer.problem.ctx is not best_ctx:
         ctx = CostContext.of(with_batch_of(search.scenario, layout))
         tokens_ratio = best_ctx.training.global_batch_size / ctx.training.global_batch_size
-    assessed = assess(ctx, layout, splits_of_row(row))
+    assessed = assess(ctx, layout, splits_of_groups(placed))
     assert best.time is not None and best.step_seconds is not None
     return RunnerUp(
         layout=layout,
-        rank_order=rank_order_of_row(ctx, row),
+        rank_order=rank_order_of(ctx, placed),
         step_seconds=assessed.step_seconds,
         loss_fraction=tokens_ratio * assessed.step_seconds / best.step_seconds - 1.0,
         terms={

@@ -40,33 +40,33 @@ class Place:
     swaps: tuple[Swap, ...] = ()
 
 
-def place_of_row(ctx: CostContext, layout: Layout, row: Row, lowest_step_seconds: float) -> Place:
+def place_of(ctx: CostContext, layout: Layout, placed: Row, lowest_step_seconds: float) -> Place:
     """The place of a layout in a placement of the search, on nodes where there is an inventory.
 
     lowest_step_seconds: of the layout in its best placement.
     """
     grid, tiers = grid_of(ctx.model), ctx.topology.tier_names
-    order, name = rank_order_of_row(ctx, row), _framework_order_name(ctx, row)
-    splits: Splits = splits_of_row(row)
+    order, name = rank_order_of(ctx, placed), _framework_order_name(ctx, placed)
+    splits: Splits = splits_of_groups(placed)
     nodes = None
     if ctx.cluster is not None:
-        seated = seat_plan(ctx, layout, order, row.fill)
+        seated = seat_plan(ctx, layout, order, placed.fill)
         nodes = seated.nodes
         splits = seated.splits if nodes.shared else splits
-    placement = np.array(row.placement, dtype=np.int64)
+    placement = np.array(placed.placement, dtype=np.int64)
     swaps = swap_costs(ctx, layout, placement, lowest_step_seconds)
     return Place(
         splits=splits,
         rank_order=order,
         rank_order_name=name,
         nodes=nodes,
-        fill=dict(zip(tiers, row.fill, strict=True)),
+        fill=dict(zip(tiers, placed.fill, strict=True)),
         placement={
             atom: dict(zip(tiers, factors, strict=True))
-            for atom, factors in zip(grid.atoms, row.placement, strict=True)
+            for atom, factors in zip(grid.atoms, placed.placement, strict=True)
         },
         custom_order_gain_fraction=(
-            None if name is None else row.step_seconds / lowest_step_seconds - 1.0
+            None if name is None else placed.step_seconds / lowest_step_seconds - 1.0
         ),
         swaps=tuple(Swap(atoms, seconds) for atoms, seconds in swaps.items()),
     )
@@ -85,24 +85,24 @@ def place_in_framework_order(ctx: CostContext, layout: Layout) -> Place:
     return Place(seated.splits, order, name, seated.nodes)
 
 
-def splits_of_row(row: Row) -> dict[str, list[float]]:
+def splits_of_groups(placed: Row) -> dict[str, list[float]]:
     """Members of every group per tier."""
-    splits = splits_of(np.array(row.placement, dtype=np.int64))
+    splits = splits_of(np.array(placed.placement, dtype=np.int64))
     return {name: [float(members) for members in split] for name, split in splits.items()}
 
 
-def rank_order_of_row(ctx: CostContext, row: Row) -> RankOrder:
+def rank_order_of(ctx: CostContext, placed: Row) -> RankOrder:
     """The order in which ranks count up, innermost first."""
     atoms = grid_of(ctx.model).atoms
-    pairs = rank_order(np.array(row.placement, dtype=np.int64), row.order)
+    pairs = rank_order(np.array(placed.placement, dtype=np.int64), placed.order)
     return tuple((atoms[atom], factor) for atom, factor in pairs)
 
 
-def _framework_order_name(ctx: CostContext, row: Row) -> str | None:
+def _framework_order_name(ctx: CostContext, placed: Row) -> str | None:
     """The software's order that gives the placement, if one does."""
-    if row.order is None:
+    if placed.order is None:
         return None
     grid = grid_of(ctx.model)
-    atoms: Sequence[str] = [grid.atoms[atom] for atom in row.order]
+    atoms: Sequence[str] = [grid.atoms[atom] for atom in placed.order]
     orders = ctx.software.orders.items()
     return next((name for name, axes in orders if order_atoms(axes, grid) == atoms), None)

@@ -21,7 +21,7 @@ from planner.planning.assemble import empty_plan, plan_in_place, plan_of_search
 from planner.planning.choosing import Chosen, choice_of_batch, choose
 from planner.planning.layout_search import LayoutSearch, Stopwatch, search_layouts
 from planner.planning.options import is_open, options
-from planner.planning.placing import place_in_framework_order, place_of_row
+from planner.planning.placing import place_in_framework_order, place_of
 from planner.planning.plan import Plan, Status
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.search.infeasible import relax
@@ -199,9 +199,7 @@ def _evaluated(ctx: CostContext, scenario: Scenario, empty: Plan, layout: Layout
         problem = LayoutProblem(ctx, LayoutTable.from_layouts([layout]))
         constraints = SideConstraints(orders=scenario.search.orders)
         best = best_placement(problem, 0, scenario.search.tie_fraction, constraints)
-    place = (
-        place_in_framework_order(ctx, layout) if best is None else place_of_row(ctx, layout, *best)
-    )
+    place = place_in_framework_order(ctx, layout) if best is None else place_of(ctx, layout, *best)
     evaluated = plan_in_place(ctx, scenario, empty, layout, place)
     fits = evaluated.memory is not None and evaluated.memory.verdict != "no"
     return evaluated if fits else replace(evaluated, status="infeasible")
