@@ -1,4 +1,9 @@
-"""A user's own launch script on a scenario: whether it runs, how fast, and what would be better."""
+"""A user's own launch script on a scenario: whether it runs, how fast, and what would be better.
+
+The script is read, never run (`planner.frameworks`); what it says of the job replaces what the
+scenario says (`planner.advise.script`); its layout is judged by the rules, evaluated in the
+framework's own rank order, and compared with the best plan of the same job.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +30,7 @@ from planner.problem.scenario import Scenario
 from planner.search.space.given import judged_layout, parse_layout
 
 SMALL_FRACTION = 0.005
-"""Exposed traffic below this share of the step is called nothing."""
-
+"""Exposed traffic below this share of the step is not worth a mention."""
 
 Verdict = Literal["fits", "fragile", "no", "illegal"]
 
@@ -35,8 +39,8 @@ Verdict = Literal["fits", "fragile", "no", "illegal"]
 class Crossing:
     """A group that leaves the innermost tier where that costs.
 
-    inside: its members in one innermost domain. exposed_seconds: what of its traffic a step waits
-    for. best_too: whether the best layout's group leaves it as well.
+    inside: its members in one innermost domain. exposed_seconds: of a step. best_too: whether the
+    best layout's group leaves the tier as well.
     """
 
     group: str
@@ -59,6 +63,7 @@ def _rule(error: IllegalLayoutError) -> dict[str, Any]:
 
 
 Rule = Annotated[InstanceOf[IllegalLayoutError], PlainSerializer(_rule)]
+"""A rule that the script's layout breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,16 @@ class Check:
     """A script's layout on a scenario's hardware.
 
     verdict: illegal where a rule is broken, no where it does not fit in memory; only fits and
-    fragile run. plan: the layout in the framework's own rank order, None where it is illegal.
-    better: the best plan of the scenario under the same training; gain_seconds a step and
-    gain_fraction of the script's step, terms by what takes longer in the script's.
+    fragile run.
+    products: what must multiply to the accelerators and to the batch, in words.
+    understood, defaults, otherwise, ignored, unread: what was read off the script, what it leaves
+    to the framework, what is judged differently than written, what does not matter, and what is not
+    understood.
+    crossings: groups that leave the innermost tier where that costs.
+    rules: that are broken.
+    plan: the layout in the framework's own rank order, None where it is illegal.
+    better: the best plan of the same job. gain_seconds, gain_fraction: what it saves of the
+    script's step; terms: what takes longer in the script's, by term of time.
     """
 
     target: str
@@ -233,13 +245,13 @@ def _gain(plan_: Plan | None, better: Plan | None) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- what is said of a layout
+# ---------------------------------------------------------------- what the answer says of a layout
 
 
 def products(layout: Layout, scenario: Scenario) -> tuple[str, ...]:
     """The products that a layout must keep, with their factors."""
     n, stage = scenario.num_accelerators, layout.tp * layout.cp * layout.dp
-    found = [
+    texts = [
         f"tp·cp·pp·dp = {layout.tp}·{layout.cp}·{layout.pp}·{layout.dp} = {layout.num_ranks} of "
         f"{n} accelerators",
         f"mbs·dp·micro-batches = {layout.mbs}·{layout.dp}·{layout.num_microbatches} = "
@@ -247,12 +259,12 @@ def products(layout: Layout, scenario: Scenario) -> tuple[str, ...]:
         f"{scenario.training.global_batch_size} sequences",
     ]
     if scenario.model.moe is not None:
-        found.insert(
+        texts.insert(
             1,
             f"etp·ep = {layout.etp}·{layout.ep} = {layout.etp * layout.ep}, to divide tp·cp·dp = "
             f"{layout.tp}·{layout.cp}·{layout.dp} = {stage} ranks of a stage",
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def _with_pairs(
@@ -276,14 +288,14 @@ def _with_pairs(
 
 
 def _crossings(plan_: Plan, better: Plan | None) -> tuple[Crossing, ...]:
-    found = []
+    crossings = []
     for name, group in plan_.groups.items():
         reason = _reason(plan_, name, group)
         if reason is None:
             continue
         inner = next(iter(group.split))
         other = better.groups.get(name) if better is not None else None
-        found.append(
+        crossings.append(
             Crossing(
                 group=name,
                 members=group.members,
@@ -294,7 +306,7 @@ def _crossings(plan_: Plan, better: Plan | None) -> tuple[Crossing, ...]:
                 best_too=other is not None and other.split[inner] < other.members,
             )
         )
-    return tuple(found)
+    return tuple(crossings)
 
 
 def _reason(plan_: Plan, name: str, group: GroupReport) -> str | None:
@@ -305,8 +317,8 @@ def _reason(plan_: Plan, name: str, group: GroupReport) -> str | None:
         return None
     if name == "ep":
         return (
-            f"tokens to experts leave the {inner} domain: exchanges wait for {beyond[0]}, and some "
-            "stacks stall there"
+            f"tokens to experts leave the {inner} domain: dispatch and combine wait for "
+            f"{beyond[0]}, and some stacks stall there"
         )
     waits = group.exposed_seconds > SMALL_FRACTION * plan_.step_seconds
     for tier in beyond:

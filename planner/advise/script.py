@@ -1,4 +1,5 @@
-"""The scenario that a script's layout is judged on: the hardware given, the training written."""
+"""The scenario that a script's layout is judged on: the hardware of the scenario given, the
+training, model and count of accelerators of the script."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ RULE_OF_KEY = {
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A key that script and scenario say differently; `judged` is the value that counts."""
+    """A key on which script and scenario differ; `judged` is the value that counts."""
 
     key: str
     script: Any
