@@ -140,7 +140,7 @@ def _impossible(now: float | None, assumed: str | None, reason: str) -> BreakEve
 
 @dataclass
 class _Rivals:
-    """A scenario, the same with FSDP alone, and the layouts that have won so far, latest first."""
+    """A scenario, the same with FSDP only, and the layouts that have won so far, latest first."""
 
     scenario: Scenario
     fsdp: Scenario
@@ -158,6 +158,7 @@ class _Rivals:
         assert fsdp.objective_seconds is not None
         limit = fsdp.objective_seconds / (1.0 + MATCH_FRACTION)
         rival = changed_scenario(self.scenario, network_keys(self.scenario, factor))
+        # a known layout that beats FSDP decides as well as the best one, and is costed at once
         for layout in self.winners:
             step = step_of(rival, layout)
             if step is not None and step < limit:

@@ -169,7 +169,7 @@ class Roofline:
     """Compute roofs, levels inner to outer with HBM first, and the points under them.
 
     `precision` is the one ridges and points are drawn for. `plan` and `groups` are there when a
-    scenario was asked for; a plan without a layout has no groups.
+    scenario is the subject; a plan without a layout has no groups.
     """
 
     topology: str

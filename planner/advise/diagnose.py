@@ -195,7 +195,7 @@ def _conventions(
 
 
 def suspects(base: Baseline, measured_seconds: float) -> Iterator[Suspect]:
-    """What may be off, nearest to explaining all first; then what may be slow, least first."""
+    """What may be off, nearest to explaining all first; then what may be slow, by rising factor."""
     missing = measured_seconds - base.step_seconds
     off = [
         Suspect(id_, "off", text, step, (step - base.step_seconds) / missing)

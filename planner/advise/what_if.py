@@ -77,7 +77,7 @@ def what_if(
     """What changes of machine and job would buy, when FSDP would do, and how far it scales.
 
     A scenario that leaves count, precision or batch open is planned first; the rest asks about
-    what was chosen. say: told what is planned next.
+    what was chosen. say: is called with what is planned next.
 
     Raises:
         InputError: the threshold is out of range.

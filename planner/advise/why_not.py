@@ -143,7 +143,7 @@ def why_not(
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Given keys and their values in a scenario, and the plan they are held against."""
+    """Given keys and their values in a scenario, and the plan to compare with."""
 
     scenario: Scenario
     ctx: CostContext

@@ -1,4 +1,4 @@
-"""What a search found made into a plan: the best layout assessed, its rivals, or why none fits."""
+"""A search's answer made into a plan: the best layout assessed, its rivals, or why none fits."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ def plan_of_search(search: LayoutSearch, stopwatch: Stopwatch, reasons: bool = T
     layout = search.layout
     scenario = with_batch_of(search.scenario, layout)
     ctx = search.ctx if scenario is search.scenario else CostContext.of(scenario)
-    own = best_placement(search.answer.problem, result.best.shape)
-    assert own is not None, "the search placed it"
-    _, lowest_step_seconds = own
+    # the placement shown may be a tie; what a custom rank order gains is against the best one
+    lowest = best_placement(search.answer.problem, result.best.shape)
+    assert lowest is not None, "the search placed it"
+    _, lowest_step_seconds = lowest
     place = place_of(ctx, layout, result.best, lowest_step_seconds)
     plan = plan_in_place(ctx, scenario, empty_plan(scenario, status, report), layout, place)
     assert result.objective_seconds is not None
@@ -105,8 +106,9 @@ def _search_report(search: LayoutSearch, stopwatch: Stopwatch) -> SearchReport:
 def _with_reasons(search: LayoutSearch, empty: Plan) -> Plan:
     """The plan that is none, with the nearest miss and, where none can be, what forbids one."""
     table, scenario = search.answer.legal, search.scenario
-    if not len(table):
+    if not len(table):  # every family was ruled out before its layouts were enumerated
         table, _ = layouts(search.ctx, scenario.search, prune=False)
+    # of a search that ran out of time nothing is known, so that there is nothing to explain
     proven = empty.status == "infeasible"
     return replace(
         empty,
@@ -135,6 +137,7 @@ def _runner_up(search: LayoutSearch, best_ctx: CostContext, placed: Row, best: P
     """A runner-up against the best; where the batch may differ, loss and terms are per token, as
     of the best plan's batch."""
     layout = search.answer.problem.layout(placed.shape)
+    # each layout of a band of batches cuts its own batch, and is costed with that
     ctx, tokens_ratio = best_ctx, 1.0
     if search.answer.problem.ctx is not best_ctx:
         ctx = CostContext.of(with_batch_of(search.scenario, layout))
@@ -171,6 +174,7 @@ def plan_in_place(
 ) -> Plan:
     """The plan of a layout in a place, assessed; `empty` is the scenario's plan without one."""
     assessed = assess(ctx, layout, place.splits)
+    # a plan names its stage split even where it is the default one, so that its file says it
     split = layout.stage_layers or model_layers_by_stage(ctx.model, layout, ctx.reserved)
     plan = replace(
         empty,
@@ -205,7 +209,7 @@ def plan_in_place(
 
 def _cautions(ctx: CostContext, plan: Plan) -> Iterator[str]:
     """What to be careful about in a plan that holds a layout."""
-    if plan.placement is None:
+    if plan.placement is None:  # the other cautions need to know which domains a group spans
         yield (
             "its groups do not nest in the domains: costed in the software's own rank order "
             f"{plan.rank_order_name}, every group as its worst one"

@@ -20,7 +20,13 @@ from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
 from planner.planning.layout_search import LayoutSearch, search_layouts, sequences
-from planner.planning.options import counts, open_keys, options, step_deadline_seconds
+from planner.planning.options import (
+    batch_is_open,
+    counts,
+    open_keys,
+    options,
+    step_deadline_seconds,
+)
 from planner.planning.plan import Choice, Option, OptionStatus, Plan
 from planner.problem.scenario import Scenario
 from planner.search.families import family_bounds
@@ -74,6 +80,7 @@ def _fewest_within(
     best = None
     for number in counts(scenario):
         same = [c for c in candidates if c.scenario.num_accelerators == number]
+        # counts rise: the first whose best step keeps the deadline is the fewest
         best = _best_first(same, "time", effort, deadline_seconds * (1.0 + 1e-12))
         if best is not None:
             break
@@ -149,7 +156,7 @@ def _best_first(
         bound, _, candidate = heapq.heappop(heap)
         if bound > lowest or (best is not None and bound >= lowest):
             break
-        if effort.is_over:
+        if effort.is_over:  # the others are looked at too: all that could be better are unknown
             candidate.status = "unknown"
             continue
         if candidate.bounded < _NUM_BOUNDS:
@@ -188,7 +195,7 @@ def _raise_bound(candidate: _Candidate, objective: str) -> None:
     scenario = candidate.scenario
     ctx, factor = CostContext.of(scenario), _per_step(scenario, objective)
     candidate.bounded += 1
-    if candidate.bounded == 1:
+    if candidate.bounded == 1:  # cheap, and often enough to rule an option out
         # matmuls say nothing of memory, and ends of prediction intervals may lie below predictions
         plain = objective != "least_memory" and not scenario.search.robust
         candidate.bound = factor * least_matmul_seconds(ctx) * (1.0 - PROVEN) if plain else 0.0
@@ -231,9 +238,9 @@ def _chosen(
 ) -> Chosen:
     objective = scenario.search.objective
     unit, scale = UNITS[objective], 1.0
-    least, most = scenario.training.batch_range
-    if least != most and objective in ("time", "accelerator_seconds"):
-        unit, scale = _per_million_tokens(unit, scenario, most)
+    if batch_is_open(scenario) and objective in ("time", "accelerator_seconds"):
+        # the search compares steps per token, as of steps of the band's largest batch
+        unit, scale = _per_million_tokens(unit, scenario, scenario.training.batch_range[1])
     value = bound = None
     if best is not None:
         best.status = "chosen"
@@ -291,7 +298,7 @@ def _option(candidate: _Candidate, scale: float) -> Option:
 
 
 def choice_of_batch(scenario: Scenario, best: Plan) -> Choice:
-    """What is told of a batch that was chosen from a band, where nothing else was."""
+    """The choice of a batch from a band, where nothing else was chosen."""
     unit, scale = UNITS["time"], 1.0
     batch = None if best.layout is None else sequences(best.layout)
     unit, scale = _per_million_tokens(unit, scenario, batch)

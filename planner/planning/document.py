@@ -1,7 +1,7 @@
-"""Answers as JSON documents: what every one of them starts with, and how its parts are written.
+"""Answers as JSON documents: what each starts with, and how its values are written.
 
 An answer is a frozen dataclass. pydantic writes its fields in their order, so that the JSON keys
-are the names of the fields; what differs from that is said where the field is declared.
+are the names of the fields; where that differs, the declaration of the field says so.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from planner.problem.scenario import scenario_from_document
 
 
 def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
-    """The job that a plan launches; `notes` are said in the head of every file.
+    """The job that a plan launches; `notes` stand in the head of every file.
 
     Raises:
         ExportError: the plan has no layout, or one that does not fit.
@@ -38,7 +38,7 @@ def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
 
 
 def export_plan(plan: Plan, target: str, notes: Iterable[str] = ()) -> dict[str, str]:
-    """Files of a target, name to text; `notes` are said in their heads.
+    """Files of a target, name to text; `notes` stand in their heads.
 
     Raises:
         UnknownNameError: there is no such target.

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.layouts.layout import Layout
+from planner.planning.options import batch_is_open
 from planner.problem.scenario import Scenario
 from planner.search.families import Answer, search_families
 from planner.search.leanest import Leanest, search_leanest
@@ -94,9 +95,9 @@ class LayoutSearch:
 
         1 where the batch is given; else the largest batch of the band over the layout's.
         """
-        least, most = self.scenario.training.batch_range
-        if least == most or self.layout is None:
+        if self.layout is None or not batch_is_open(self.scenario):
             return 1.0
+        _, most = self.scenario.training.batch_range
         return most / sequences(self.layout)
 
 
@@ -125,7 +126,6 @@ def sequences(layout: Layout) -> int:
 
 def with_batch_of(scenario: Scenario, layout: Layout) -> Scenario:
     """The scenario with the batch that the layout cuts, where the batch is a band."""
-    least, most = scenario.training.batch_range
-    if least == most:
+    if not batch_is_open(scenario):
         return scenario
     return scenario.replace(training=scenario.training.with_batch(sequences(layout)))

@@ -27,6 +27,12 @@ def is_open(scenario: Scenario) -> bool:
     )
 
 
+def batch_is_open(scenario: Scenario) -> bool:
+    """Whether the batch is a band, from which each layout cuts its own."""
+    least, most = scenario.training.batch_range
+    return least != most
+
+
 def open_keys(scenario: Scenario) -> dict[str, Any]:
     """The scenario's keys that leave a choice besides the layout, with their values as given."""
     document = scenario.model_dump(mode="json", by_alias=True)
@@ -35,8 +41,7 @@ def open_keys(scenario: Scenario) -> dict[str, Any]:
     given = {f"search.{name}": search[name] for name in names if search[name] is not None}
     if search["num_accelerators"] is not None:
         given["num_accelerators"] = document["num_accelerators"]
-    least, most = scenario.training.batch_range
-    if least != most:
+    if batch_is_open(scenario):
         keys = ("global_batch_size", "global_batch_tokens")
         given |= {f"training.{key}": training[key] for key in keys if training[key] is not None}
     return given
@@ -46,6 +51,7 @@ def options(scenario: Scenario) -> Iterator[Scenario]:
     """A scenario for each count and precision, fewest accelerators first."""
     search = scenario.search
     kept = "least_memory" if search.objective == "least_memory" else "time"
+    # an option is searched for time: its objective is its step times a constant, or its count
     closed = search.replace(
         precision=None, num_accelerators=None, objective=kept, deadline=None, step_deadline=None
     )
@@ -74,6 +80,7 @@ def counts(scenario: Scenario) -> list[int]:
         return sorted(_inventory_counts(Cluster.of(scenario.inventory, scenario.topology), most))
     widths = scenario.topology.widths
     free = {most}
+    # domains as full as they can be, and as full as a job on all accelerators fills them
     for used in (widths, *fills(widths, most)[:1]):
         for tier, width in enumerate(widths):
             unit = prod(used[:tier])
@@ -92,9 +99,9 @@ def _inventory_counts(cluster: Cluster, most: int) -> set[int]:
         fuller = {given[: tier + 1]} if given else set()
         for used in inner:
             unit = prod(used)
-            held = [int(number) for number in np.unique(cluster.blocks((*used, *ones))[tier])]
-            free |= {unit * k for k in range(1, held[-1] + 1) if unit * k <= most}
-            fuller |= {(*used, k) for k in held if k and unit * k <= most}
+            capacities = np.unique(cluster.blocks((*used, *ones))[tier]).tolist()  # rising
+            free |= {unit * k for k in range(1, capacities[-1] + 1) if unit * k <= most}
+            fuller |= {(*used, k) for k in capacities if k and unit * k <= most}
         inner = fuller
     return free
 

@@ -2,7 +2,7 @@
 
 A plan file says everything twice over: its inputs and their hash, a layout and the rank order that
 numbers it, terms and their sums. Figures are not costed again, which another version may do
-differently: only what one entry says of another is held against it.
+differently: only entries that determine each other are compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from planner.search.space.given import given_layout
 
 NOT_EDITED = "a plan file that was not edited"
 RELATIVE = 1e-6
-"""Slack of sums that were rounded."""
+"""Slack of sums, whose terms other versions may add in another order."""
 
 
 def read_plan(path: str | Path) -> Plan:

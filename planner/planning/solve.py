@@ -20,7 +20,7 @@ from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.assemble import empty_plan, plan_in_place, plan_of_search
 from planner.planning.choosing import Chosen, choice_of_batch, choose
 from planner.planning.layout_search import LayoutSearch, Stopwatch, search_layouts
-from planner.planning.options import is_open, options
+from planner.planning.options import batch_is_open, is_open, options
 from planner.planning.placing import place_in_framework_order, place_of
 from planner.planning.plan import Plan, Status
 from planner.problem.scenario import Scenario, scenario_from_document
@@ -61,8 +61,9 @@ def plan(
         return _plan_of_best_option(scenario, request)
     search = search_layouts(scenario, top_k, time_limit_seconds, watch)
     best = plan_of_search(search, request.stopwatch, reasons)
-    least, most = scenario.training.batch_range
-    return best if least == most else replace(best, choice=choice_of_batch(scenario, best))
+    if batch_is_open(scenario):
+        return replace(best, choice=choice_of_batch(scenario, best))
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def _plan_of_best_option(scenario: Scenario, request: _Request) -> Plan:
         seconds=stopwatch.seconds,
         cpu_seconds=stopwatch.cpu_seconds,
     )
+    # its own layouts may be proven while another option is not ruled out
     status: Status = "feasible" if choice.gap_fraction else best.status
     return replace(best, search=report, choice=choice, status=status)
 
@@ -175,7 +177,7 @@ def evaluate_many(
         InputError: a key or value is wrong.
     """
     ctx = CostContext.of(scenario)
-    empty = empty_plan(scenario, "feasible")
+    empty = empty_plan(scenario, "feasible")  # its document is hashed once for all rows
     results: list[Plan | IllegalLayoutError] = []
     for row in rows:
         try:
@@ -188,7 +190,7 @@ def evaluate_many(
 
 
 def _keys_of(layout: GivenLayout) -> Mapping[str, Any]:
-    if isinstance(layout, Layout):
+    if isinstance(layout, Layout):  # through its keys: what does not apply has no value there
         return layout.to_document()
     return parse_layout(layout) if isinstance(layout, str) else layout
 
