@@ -1,1 +1,1 @@
-"""Answers about plans: why this one, why not another, what would help, how measured runs compare."""
+"""Answers about plans: why this one, why not another, what would help, how runs compare."""
