@@ -10,9 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    ConfigDict,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from planner.errors import InputError, nearest_of
 from planner.planning.document import SCHEMA_VERSION, LayoutValue, adapter, json_values, versions
@@ -61,6 +67,16 @@ class GroupReport(_Part):
     busbw: float | None
 
 
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError("is no number", value=value, allowed="a number")
+    return value
+
+
+Number = Annotated[int | float, PlainValidator(_number)]
+"""A number that stays what it is: pydantic writes the integers of a float field as floats."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryReport(_Part):
     """Bytes of the fullest rank by term, their sum, the capacity, the verdict.
@@ -74,7 +90,7 @@ class MemoryReport(_Part):
     capacity_bytes: float
     verdict: str
     worst_stage: int
-    by_stage: tuple[Mapping[str, int | float], ...]
+    by_stage: tuple[Mapping[str, Number], ...]
     peak_low_bytes: float | None = None  # the prediction interval of peak_bytes
     peak_high_bytes: float | None = None
     host_bytes: float | None = None  # pinned for what is offloaded; None where nothing is

@@ -122,6 +122,18 @@ def test_wrong_values_are_refused_with_their_place(
     assert caught.value.allowed or caught.value.nearest
 
 
+@pytest.mark.parametrize(
+    "place", ["layout", "choice.options.0", "nodes", "memory.by_stage.0", "swaps.0", "groups.tp"]
+)
+def test_unknown_keys_are_refused_with_their_place(
+    tmp_path: Path, on_nodes: dict[str, Any], place: str
+) -> None:
+    key = f"{place}.unheard_of"
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edit(on_nodes, key, "x")))
+    assert caught.value.key == key
+
+
 @pytest.mark.parametrize("order", [[], [["tp", 3]], [["tp", 2], ["zz", 4]]])
 def test_rank_orders_must_number_the_ranks(
     tmp_path: Path, document: dict[str, Any], order: list[Any]
