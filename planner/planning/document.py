@@ -26,7 +26,7 @@ def versions() -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "planner_version": __version__}
 
 
-def document(answer: Any) -> dict[str, Any]:
+def document(answer: object) -> dict[str, Any]:
     """A dataclass as one JSON document, versions first."""
     return {**versions(), **json_values(answer)}
 

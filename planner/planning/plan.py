@@ -339,7 +339,7 @@ class Plan(_Part):
         _require_version(document["schema_version"], path)
         _require_known_keys(document, path)
         plan = _read(_nested(document), path)
-        if dict(document.get("excluded") or {}) != plan.to_document()["excluded"]:
+        if (document.get("excluded") or {}) != plan.to_document()["excluded"]:
             raise InputError(
                 "is not what the search excluded", path=path, key="excluded",
                 allowed="search.excluded once more",
@@ -403,15 +403,14 @@ def _read(given: Mapping[str, Any], path: str) -> Plan:
         return plan
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(name) for name in first["loc"])
+        names = [str(name) for name in first["loc"]]
         cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, InputError):  # of a layout: it knows the key and what is allowed
-            raise cause.located(
-                path, None, None, f"{key}.{cause.key}" if cause.key else key
-            ) from None
+        if isinstance(cause, InputError):  # our own validators know the key and what is allowed
+            names += [cause.key] if cause.key else []
+            raise cause.located(path, None, None, ".".join(names)) from None
         raise InputError(
             f"a plan file's value is wrong ({first['msg']})",
-            path=path, key=key, value=first["input"], allowed=PLAN_FILE,
+            path=path, key=".".join(names), value=first["input"], allowed=PLAN_FILE,
         ) from error  # fmt: skip
     except ValueError as error:  # numbers too long, or not of JSON
         raise InputError(
