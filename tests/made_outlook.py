@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planner.advise.outlook import ScalePoint, Scaling, Upgrade, WhatIf
+from planner.advise.scaling import ScalePoint, Scaling
+from planner.advise.what_if import Upgrade, WhatIf
 from planner.planning.plan import Plan
 
 GAINS = {

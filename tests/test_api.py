@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,12 @@ def test_experts_are_planned_like_everything_else() -> None:
     scenario = api.load_scenario("mixtral-8x7b-h100x64", {"num_accelerators": "16"})
     plan = api.plan(scenario, top_k=2)
     assert plan.status == "optimal" and plan.layout is not None
-    experts = plan.layout["ep"] * plan.layout["etp"]
+    experts = plan.layout.ep * plan.layout.etp
     assert experts > 1  # 47 billion parameters do not fit in 80 GB whole
-    assert plan.layout["edp"] * experts == plan.layout["tp"] * plan.layout["cp"] * plan.layout["dp"]
+    assert plan.layout.edp * experts == plan.layout.tp * plan.layout.cp * plan.layout.dp
     found = {group: report.members for group, report in plan.groups.items()}
-    assert found.get("ep", 1) == plan.layout["ep"] and found.get("etp", 1) == plan.layout["etp"]
-    placed = api.evaluate(scenario, {k: v for k, v in plan.layout.items() if k != "stage_layers"})
+    assert found.get("ep", 1) == plan.layout.ep and found.get("etp", 1) == plan.layout.etp
+    placed = api.evaluate(scenario, replace(plan.layout, stage_layers=None))
     assert placed.step_seconds == pytest.approx(plan.step_seconds, rel=0.01)
 
 
@@ -140,7 +141,7 @@ def test_evaluate_takes_the_best_placement_of_uneven_stages() -> None:
     layout = given_layout(ctx, parse_layout(text))
     assert layout.stage_layers == (1, 3)
     plan = api.evaluate(scenario, text)
-    assert plan.layout is not None and plan.layout["stage_layers"] == [1, 3]
+    assert plan.layout is not None and plan.layout.stage_layers == (1, 3)
     assert plan.step_seconds == pytest.approx(plain_least_step(ctx, layout), rel=1e-9)
 
 
@@ -278,5 +279,5 @@ def test_names_and_schemas() -> None:
 def test_overrides_are_applied_before_planning() -> None:
     scenario = api.load_scenario("llama3-8b-h100x8", {"search.tp": "4", "search.mbs": "1"})
     plan = api.plan(scenario)
-    assert plan.layout is not None and (plan.layout["tp"], plan.layout["mbs"]) == (4, 1)
+    assert plan.layout is not None and (plan.layout.tp, plan.layout.mbs) == (4, 1)
     assert isinstance(scenario.topology, Topology)

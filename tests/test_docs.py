@@ -202,7 +202,7 @@ def test_experts_of_deepseek_v3_live_inside_a_rack(monkeypatch: pytest.MonkeyPat
     command.run()
     (best,) = found
     assert best.layout is not None
-    assert {key: best.layout[key] for key in ("tp", "ep", "pp", "mbs", "recompute")} == {
+    assert {key: getattr(best.layout, key) for key in ("tp", "ep", "pp", "mbs", "recompute")} == {
         "tp": 1, "ep": 32, "pp": 2, "mbs": 2, "recompute": "mla_up_proj",
     }  # fmt: skip
     assert list(best.groups["ep"].tiers) == ["nvlink"]

@@ -1,1 +1,1 @@
-"""Questions that need the costs or the search again: why this plan, and why not faster."""
+"""Answers about plans: why this one, why not another, what would help, how runs compare."""

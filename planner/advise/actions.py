@@ -1,4 +1,4 @@
-"""What could make a step faster, under the three labels of the roofline, each one tried.
+"""What would make a step faster, under the three labels of the roofline, each action tried.
 
 Fill the roof you are under (launches, waves, overlap, bubbles), raise it (precision, faster
 memory and links), move the point (more FLOPs per byte). An action is a change of the scenario or
@@ -7,14 +7,15 @@ the layout; its gain is the difference of two evaluations, never an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any, Literal
 
 import numpy as np
 
-from planner.advise.advice import LABELS, Action, Label
-from planner.advise.baseline import Baseline, Change, Outcome, try_change
+from planner.advise.baseline import Baseline
+from planner.advise.changes import Change, Keys, Outcome, try_change
 from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
 from planner.inputs.text import counted_runs
@@ -24,14 +25,41 @@ from planner.search.stage_splits.best_split import BestSplit, best_split
 from planner.search.stage_splits.options import is_searched, stage_options
 
 COEFFICIENTS = "software.coefficients"
-PART = "topology.accelerator"
+ACCELERATOR = "topology.accelerator"
 RAISED = {"fp8": "fp8", "nvfp4": "fp4"}
 """Precisions that raise the roof of 16-bit matmuls, and the peak each runs against."""
+
+Label = Literal["fill", "raise", "move"]
+LABELS: Mapping[Label, str] = {
+    "fill": "fill the roof you are under",
+    "raise": "raise the roof",
+    "move": "move the point",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change and the step the model predicts with it.
+
+    set, layout: what to give `planner evaluate` to see it, scenario keys for --set and layout keys
+    that replace the plan's. gain_seconds, gain_fraction: of the step, negative for a loss.
+    infeasible: why the change cannot be made, if it cannot.
+    """
+
+    id: str
+    label: Label
+    text: str
+    set: Keys
+    layout: Mapping[str, Any]
+    step_seconds: float | None
+    gain_seconds: float | None
+    gain_fraction: float | None
+    infeasible: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """An action not yet tried. Of several changes the best one is meant."""
+    """An action not yet tried; of several changes the best one counts."""
 
     id: str
     label: Label
@@ -41,9 +69,9 @@ class Idea:
 
 def actions(base: Baseline) -> tuple[Action, ...]:
     """Every idea tried; under each label the greatest gain first, what cannot be made last."""
-    found = [_tried(base, idea) for idea in ideas(base)]
     order = list(LABELS)
-    return tuple(sorted(found, key=lambda a: (order.index(a.label), -_gain(a), a.id)))
+    tried = [_tried(base, idea) for idea in ideas(base)]
+    return tuple(sorted(tried, key=lambda a: (order.index(a.label), -_gain(a), a.id)))
 
 
 def ideas(base: Baseline) -> Iterator[Idea]:
@@ -53,7 +81,7 @@ def ideas(base: Baseline) -> Iterator[Idea]:
 
 
 def _gain(action: Action) -> float:
-    return float("-inf") if action.gain_seconds is None else action.gain_seconds
+    return -inf if action.gain_seconds is None else action.gain_seconds
 
 
 def _tried(base: Baseline, idea: Idea) -> Action:
@@ -74,7 +102,7 @@ def _tried(base: Baseline, idea: Idea) -> Action:
 
 
 def _seconds(outcome: Outcome) -> float:
-    return float("inf") if outcome.step_seconds is None else outcome.step_seconds
+    return inf if outcome.step_seconds is None else outcome.step_seconds
 
 
 # ---------------------------------------------------------------- fill the roof you are under
@@ -84,7 +112,7 @@ def _overlap(base: Baseline) -> Iterator[Idea]:
     layout = base.layout
     present = [axis for axis in OVERLAPS if _communicates(base, axis)]
     on = [axis for axis in present if axis in layout.overlap.split("+")]
-    everything = "+".join(axis for axis in OVERLAPS if axis in present or axis in on) or "none"
+    everything = "+".join(present) or "none"
     if missing := [axis for axis in present if axis not in on]:
         text = f"run the traffic of {', '.join(missing)} beside computation"
         yield Idea("overlap", "fill", text, (Change(layout={"overlap": everything}),))
@@ -147,12 +175,12 @@ def _kernels(base: Baseline) -> Iterator[Idea]:
     if coefficients.step_overhead_seconds > 0:
         none = Change(set={f"{COEFFICIENTS}.step_overhead_seconds.value": "0 s"})
         yield Idea("step-overhead", "fill", "nothing on the host between steps", (none,))
-    whole = {
-        f"{PART}.gemm.{precision}.{side}.value": 1.0
+    full_tiles = {
+        f"{ACCELERATOR}.gemm.{precision}.{side}.value": 1.0
         for precision in base.ctx.accelerator.gemm
         for side in ("tile_m", "tile_n")
     }
-    yield Idea("waves", "fill", "matmuls that fill every tile and wave", (Change(set=whole),))
+    yield Idea("waves", "fill", "matmuls that fill every tile and wave", (Change(set=full_tiles),))
 
 
 def _ranks(base: Baseline) -> Iterator[Idea]:
@@ -165,26 +193,26 @@ def _ranks(base: Baseline) -> Iterator[Idea]:
 
 
 def _precision(base: Baseline) -> Iterator[Idea]:
-    part = base.ctx.accelerator
+    peaks = base.ctx.accelerator.peak_flops
     now = base.ctx.training.peak_key
     order = ["fp16", "bf16", *RAISED.values()]
     for precision, peak in RAISED.items():
         if order.index(peak) > order.index(now):
             text = f"main matmuls in {precision}"
-            if peak in part.peak_flops:
-                text += f", a dense peak of {format_quantity(part.peak_flops[peak], 'FLOP/s')}"
+            if peak in peaks:
+                text += f", a dense peak of {format_quantity(peaks[peak], 'FLOP/s')}"
             change = Change(set={"training.precision": precision})
             yield Idea(f"precision:{precision}", "raise", text, (change,))
 
 
 def _rates(base: Baseline) -> Iterator[Idea]:
-    part = base.ctx.accelerator
-    rate = format_quantity(2 * part.hbm_bytes_per_second, "B/s", 6)
-    change = Change(set={f"{PART}.hbm_bandwidth.value": rate})
+    accelerator = base.ctx.accelerator
+    rate = format_quantity(2 * accelerator.hbm_bytes_per_second, "B/s", 6)
+    change = Change(set={f"{ACCELERATOR}.hbm_bandwidth.value": rate})
     yield Idea("tier:hbm", "raise", f"twice the bandwidth of hbm: {rate}", (change,))
-    if part.sustained_fraction < 1:
-        held = Change(set={f"{PART}.sustained.value": 1.0})
-        yield Idea("clocks", "raise", "clocks held under load (power, cooling)", (held,))
+    if accelerator.sustained_fraction < 1:
+        full = Change(set={f"{ACCELERATOR}.sustained.value": 1.0})
+        yield Idea("clocks", "raise", "clocks held under load (power, cooling)", (full,))
     for position, tier in enumerate(base.scenario.topology.tiers):
         if all(split[position] <= 1 for split in base.splits.values()):
             continue
@@ -205,7 +233,7 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
     if software.coefficients.memory_bound_multiplier > 1:
         fused = Change(set={f"{COEFFICIENTS}.memory_bound_multiplier.value": 1.0})
         yield Idea("fusion", "move", "fused norms, activations and residuals", (fused,))
-    known = software.recompute
+    known = software.recompute  # from the lightest to the heaviest
     lighter = known[: known.index(layout.recompute)] if layout.recompute in known else ()
     for recompute in lighter:
         change = Change(layout={"recompute": recompute})
@@ -213,7 +241,7 @@ def _intensity(base: Baseline) -> Iterator[Idea]:
         yield Idea(f"recompute:{recompute}", "move", text, (change,))
     if layout.tp > 1 and not layout.sp and software.sequence_parallel == "optional":
         change = Change(layout={"sp": True})
-        yield Idea("sequence-parallel", "move", "sequence parallelism beside tp", (change,))
+        yield Idea("sequence-parallel", "move", "sequence parallelism with tp", (change,))
     below = [s for s in software.zero_stages if 1 <= s < layout.zero_stage]
     for stage in sorted(below):
         change = Change(layout={"zero_stage": stage})
@@ -242,7 +270,7 @@ def _attention(base: Baseline) -> Iterator[Idea]:
     known = base.ctx.accelerator.attention
     better = [name for name in known if name not in SCORE_WRITING_BACKENDS and name != now]
     if now in SCORE_WRITING_BACKENDS and not better:
-        better = ["flash"]  # tried all the same, so that the answer says what the part lacks
+        better = ["flash"]  # tried all the same, to say what the accelerator type lacks
     for name in better:
         if now in SCORE_WRITING_BACKENDS or known[name].forward > known[now].forward:
             change = Change(set={"training.attention": name})
@@ -250,7 +278,7 @@ def _attention(base: Baseline) -> Iterator[Idea]:
 
 
 def _experts(base: Baseline) -> Iterator[Idea]:
-    """More and fewer ranks that share a layer's experts, and other ways to reach them."""
+    """More and fewer ranks that share a layer's experts, and other dispatchers."""
     layout = base.layout
     if base.ctx.model.moe is None:
         return
@@ -266,7 +294,7 @@ def _experts(base: Baseline) -> Iterator[Idea]:
 
 
 def _shard_group(base: Baseline) -> Iterator[Idea]:
-    """States sharded inside the innermost domain alone, replicated beyond it."""
+    """States sharded inside each innermost domain, replicated beyond it."""
     layout, placement = base.layout, base.plan.placement
     if placement is None or not layout.zero_stage or base.ctx.software.shard_groups != "any":
         return
@@ -274,7 +302,7 @@ def _shard_group(base: Baseline) -> Iterator[Idea]:
     inside = int(placement["dp_shard"][tier])
     if 1 < inside < layout.dp_shard:
         change = Change(layout={"dp_shard": inside, "dp_replicate": layout.dp // inside})
-        text = f"states sharded inside {tier} alone: dp_shard={inside}"
+        text = f"states sharded inside {tier} only: dp_shard={inside}"
         yield Idea("shard-inside", "move", text, (change,))
 
 

@@ -1,37 +1,31 @@
-"""The plan that advice starts from, and what a change to it would cost: evaluated, not guessed."""
+"""The plan that advice starts from, and its step on machines that are slower or faster.
+
+Every figure is evaluated with the cost model in the plan's own places, none is estimated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
 from planner.cost import step
-from planner.cost.context import CostContext
-from planner.cost.memory import VERDICTS
-from planner.errors import IllegalLayoutError, InputError
+from planner.cost.context import CostContext, TierArrays
+from planner.errors import InputError
+from planner.inputs.quantities import Figure
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
-from planner.planning.assess import memory_report
+from planner.planning.groups import Splits
 from planner.planning.plan import Plan
-from planner.planning.solve import evaluate
-from planner.problem.scenario import Scenario, scenario_from_document
+from planner.problem.scenario import Scenario
 from planner.search.space.given import given_layout
-
-Splits = Mapping[str, Sequence[float]]
-
-CHOSEN = (
-    "tp", "cp", "pp", "dp_shard", "dp_replicate", "vp", "mbs", "zero_stage", "recompute",
-    "recompute_layers", "cp_kind", "cp_a2a", "dispatcher", "ep", "etp", "overlap",
-    "offload",
-)  # fmt: skip
-"""Layout keys a changed layout keeps; the others follow from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A plan with a layout, and what costing it again needs."""
+    """A plan with a layout, and what costing its step again needs.
+
+    layout: without a stage split where that is the default one. splits: of every group, in the
+    plan's own places.
+    """
 
     scenario: Scenario
     plan: Plan
@@ -56,112 +50,54 @@ class Baseline:
             else [1.0] * len(ctx.topology.tiers)
             for name in GROUPS
         }
-        layout = given_layout(ctx, plan.layout, "plan: layout")
+        layout = given_layout(ctx, plan.layout.to_document(), "plan: layout")
         return cls(scenario, plan, ctx, layout, splits, plan.step_seconds)
 
     def step(self, ctx: CostContext | None = None, layout: Layout | None = None) -> float:
         """Seconds of a step in the plan's own places, under another context or layout."""
-        spent = step.evaluate(ctx or self.ctx, layout or self.layout, self.splits)
-        return float(spent.total)
+        terms = step.evaluate(ctx or self.ctx, layout or self.layout, self.splits)
+        return float(terms.total)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Keys of the scenario (as --set takes them) and of the layout that become others.
-
-    Ranks stay where they are unless a degree changes or `replaced` asks for the best place.
-    `text` says what was chosen where several changes serve one end.
-    """
-
-    set: Mapping[str, str | float] = field(default_factory=dict)
-    layout: Mapping[str, Any] = field(default_factory=dict)
-    replaced: bool = False
-    text: str = ""
+# ---------------------------------------------------------------- slower and faster machines
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Seconds of a step with the change, or why it cannot be made."""
-
-    step_seconds: float | None
-    infeasible: str | None = None
+def hypothetical(value: float) -> Figure:
+    """A figure that nobody measured."""
+    return Figure(value, "what-if", "assumed")
 
 
-def try_change(base: Baseline, change: Change, limited: bool = True) -> Outcome:
-    """What the model predicts with a change made.
-
-    limited: within the memory there is and the scenario's `search:` restrictions.
-    """
-    if limited and (reason := _restricted(base, change)):
-        return Outcome(None, reason)
-    try:
-        scenario = changed_scenario(base.scenario, base.plan.inputs, change.set)
-        ctx = CostContext.of(scenario)
-        layout = given_layout(ctx, changed_layout(base, change.layout))
-    except IllegalLayoutError as error:
-        return Outcome(None, f"{error.message} (rule {error.rule})")
-    except InputError as error:
-        return Outcome(None, error.message)
-    if limited and (reason := _too_big(base, ctx, layout)):
-        return Outcome(None, reason)
-    if _degrees(layout) == _degrees(base.layout) and not change.replaced:
-        return Outcome(base.step(ctx, layout))
-    return Outcome(evaluate(scenario, layout.to_document()).step_seconds)
-
-
-def _degrees(layout: Layout) -> tuple[int, ...]:
-    return (*layout.degrees(), layout.ep, layout.etp)
-
-
-def _restricted(base: Baseline, change: Change) -> str | None:
-    for key, value in change.layout.items():
-        allowed = getattr(base.scenario.search, key, None)
-        if allowed is not None and value not in allowed:
-            return f"the scenario's search: allows {key} {', '.join(map(str, allowed))}"
-    return None
-
-
-def _too_big(base: Baseline, ctx: CostContext, layout: Layout) -> str | None:
-    memory = memory_report(ctx, layout)
-    accepted = {base.scenario.search.memory, base.plan.memory.verdict if base.plan.memory else ""}
-    if VERDICTS.index(memory.verdict) <= max(VERDICTS.index(v) for v in accepted if v):
-        return None
-    fragile = "fragile: " if memory.verdict == "fragile" else ""
-    return (
-        f"{fragile}it needs {memory.peak_bytes / 1e9:.1f} of {memory.capacity_bytes / 1e9:.1f} GB"
+def with_hbm_faster(ctx: CostContext, factor: float) -> CostContext:
+    """The context with an HBM of `factor` times the bandwidth."""
+    rate = hypothetical(float(ctx.accelerator.hbm_bytes_per_second) * factor)
+    return replace(
+        ctx,
+        hbm_bytes_per_second=ctx.hbm_bytes_per_second * factor,
+        accelerator=ctx.accelerator.replace(hbm_bytes_per_second=rate),
     )
 
 
-def changed_scenario(
-    scenario: Scenario, document: Mapping[str, Any], keys: Mapping[str, str | float]
-) -> Scenario:
-    """The scenario with dotted keys of its document set.
-
-    Raises:
-        InputError: the changed scenario is not valid.
-    """
-    if not keys:
-        return scenario
-    changed: Any = deepcopy(dict(document))
-    for key, value in keys.items():
-        *path, last = key.split(".")
-        part = changed
-        for name in path:
-            part = part[int(name)] if isinstance(part, list | tuple) else part[name]
-        part[last] = value
-    return scenario_from_document(changed, "the changed scenario")
+def with_slow_tier(ctx: CostContext, position: int, factor: float) -> CostContext:
+    """The context with the links of one tier `factor` times slower."""
+    tiers = list(ctx.topology.tiers)
+    tier = tiers[position]
+    rate = float(tier.link_bytes_per_second) / factor
+    tiers[position] = tier.replace(bandwidth=hypothetical(rate))
+    topology = ctx.topology.replace(tiers=tuple(tiers))
+    return replace(ctx, topology=topology, tiers=TierArrays.of(topology))
 
 
-def changed_layout(base: Baseline, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The layout's keys with some changed; what follows from them is left to follow."""
-    values = {key: getattr(base.layout, key) for key in CHOSEN} | dict(keys)
-    if "recompute" in keys:  # the count is of the former one
-        values["recompute_layers"] = keys.get("recompute_layers")
-    if base.layout.schedule not in ("1f1b", "interleaved") and values["pp"] > 1:
-        values.setdefault("schedule", base.layout.schedule)
-    if base.ctx.software.sequence_parallel == "optional" and "sp" not in keys:
-        values["sp"] = base.layout.sp and values["tp"] > 1
-    split = base.layout.stage_layers
-    if split is not None and values["pp"] == base.layout.pp and "stage_layers" not in keys:
-        values["stage_layers"] = split
-    return values
+def with_slow_ranks(ctx: CostContext, factor: float) -> CostContext:
+    """The context with matmuls, attention and memory `factor` times slower."""
+    slowed = with_hbm_faster(ctx, 1.0 / factor)
+    return replace(
+        slowed,
+        sustained_flops=ctx.sustained_flops / factor,
+        sustained_16_flops=ctx.sustained_16_flops / factor,
+    )
+
+
+def with_coefficient(ctx: CostContext, name: str, value: float) -> CostContext:
+    """The context with one coefficient of the software changed."""
+    coefficients = ctx.software.coefficients.replace(**{name: hypothetical(value)})
+    return replace(ctx, software=ctx.software.replace(coefficients=coefficients))

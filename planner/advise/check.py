@@ -1,26 +1,117 @@
-"""A user's own launch script on a scenario: whether it runs, how fast, and what would be better."""
+"""A user's own launch script on a scenario: whether it runs, how fast, and what would be better.
+
+The script is read, never run (`planner.frameworks`); what it says of the job replaces what the
+scenario says (`planner.advise.script`); its layout is judged by the rules, evaluated in the
+framework's own rank order, and compared with the best plan of the same job.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
-from planner.advise.checked import Check, Crossing, Verdict
+from pydantic import InstanceOf, PlainSerializer
+
 from planner.advise.explain import own_atom
-from planner.advise.script import Judged, judged
+from planner.advise.script import Contradiction, Judged, judged
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.frameworks.job import Job
 from planner.frameworks.read import read_launch_script, runtime_refusals
+from planner.frameworks.script import Note, StatedKey
 from planner.frameworks.target import target as target_of
 from planner.layouts.layout import Layout
+from planner.planning.document import LayoutValue, json_values, versions
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario
 from planner.search.space.given import judged_layout, parse_layout
 
 SMALL_FRACTION = 0.005
-"""Exposed traffic below this share of the step is called nothing."""
+"""Exposed traffic below this share of the step is not worth a mention."""
+
+Verdict = Literal["fits", "fragile", "no", "illegal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A group that leaves the innermost tier where that costs.
+
+    inside: its members in one innermost domain. exposed_seconds: of a step. best_too: whether the
+    best layout's group leaves the tier as well.
+    """
+
+    group: str
+    members: int
+    inside: float
+    tiers: tuple[str, ...]
+    exposed_seconds: float
+    reason: str
+    best_too: bool
+
+
+def _rule(error: IllegalLayoutError) -> dict[str, Any]:
+    return {
+        "id": error.rule,
+        "source": error.source,
+        "value": str(error.value),
+        "message": error.message,
+        "nearest": list(error.nearest),
+    }
+
+
+Rule = Annotated[InstanceOf[IllegalLayoutError], PlainSerializer(_rule)]
+"""A rule that the script's layout breaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A script's layout on a scenario's hardware.
+
+    verdict: illegal where a rule is broken, no where it does not fit in memory; only fits and
+    fragile run.
+    products: what must multiply to the accelerators and to the batch, in words.
+    understood, defaults, otherwise, ignored, unread: what was read off the script, what it leaves
+    to the framework, what is judged differently than written, what does not matter, and what is not
+    understood.
+    crossings: groups that leave the innermost tier where that costs.
+    rules: that are broken.
+    plan: the layout in the framework's own rank order, None where it is illegal.
+    better: the best plan of the same job. gain_seconds, gain_fraction: what it saves of the
+    script's step; terms: what takes longer in the script's, by term of time.
+    """
+
+    target: str
+    target_version: str
+    path: str
+    software: str
+    num_accelerators: int
+    verdict: Verdict
+    products: tuple[str, ...]
+    layout: LayoutValue | None
+    gain_seconds: float | None
+    gain_fraction: float | None
+    terms: Mapping[str, float] | None
+    understood: tuple[StatedKey, ...]
+    defaults: tuple[Note, ...]
+    otherwise: tuple[Note, ...]
+    ignored: tuple[Note, ...]
+    unread: tuple[Note, ...]
+    contradictions: tuple[Contradiction, ...]
+    crossings: tuple[Crossing, ...]
+    rules: tuple[Rule, ...]
+    plan: Plan | None
+    better: Plan | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it will run."""
+        return self.verdict in ("fits", "fragile")
+
+    def to_document(self) -> dict[str, Any]:
+        """The check as one JSON document."""
+        return {**versions(), "runs": self.runs, **json_values(self)}
 
 
 def check(
@@ -58,7 +149,7 @@ def check(
     broken = [*found.broken, *rules]
     plan_ = None
     if completed is not None and not broken:
-        plan_ = evaluate(found.scenario, completed.to_document())
+        plan_ = evaluate(found.scenario, completed)
         broken += _refusals(found, plan_, completed)
     if broken:
         plan_ = None
@@ -101,9 +192,9 @@ def _answer(
         ignored=script.ignored,
         unread=script.unread,
         contradictions=tuple(found.contradictions),
-        broken=tuple(broken),
+        rules=tuple(broken),
         products=() if layout is None else products(layout, found.base),
-        layout=None if layout is None else layout.to_document(),
+        layout=layout,
         plan=plan_,
         crossings=() if plan_ is None else _crossings(plan_, better),
         better=better,
@@ -122,7 +213,7 @@ def _distinct(broken: list[IllegalLayoutError]) -> list[IllegalLayoutError]:
 def _refusals(found: Judged, plan_: Plan, layout: Layout) -> list[IllegalLayoutError]:
     """What the framework does not run, though the rules of layouts allow it."""
     # a split that the script states is one that it can run, whether or not an export could write it
-    plain = Layout.from_document({**layout.to_document(), "stage_layers": None})
+    plain = replace(layout, stage_layers=None)
     return runtime_refusals(found.script.target, Job(found.scenario, plain, plan_.rank_order or ()))
 
 
@@ -137,7 +228,7 @@ def _better(found: Judged) -> Plan | None:
 
 def _gain(plan_: Plan | None, better: Plan | None) -> dict[str, Any]:
     if plan_ is None or better is None or plan_.time is None or better.time is None:
-        return {}
+        return {"gain_seconds": None, "gain_fraction": None, "terms": None}
     assert plan_.step_seconds is not None and better.step_seconds is not None
     gain = plan_.step_seconds - better.step_seconds
     return {
@@ -147,13 +238,13 @@ def _gain(plan_: Plan | None, better: Plan | None) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- what is said of a layout
+# ---------------------------------------------------------------- what the answer says of a layout
 
 
 def products(layout: Layout, scenario: Scenario) -> tuple[str, ...]:
     """The products that a layout must keep, with their factors."""
     n, stage = scenario.num_accelerators, layout.tp * layout.cp * layout.dp
-    found = [
+    texts = [
         f"tp·cp·pp·dp = {layout.tp}·{layout.cp}·{layout.pp}·{layout.dp} = {layout.num_ranks} of "
         f"{n} accelerators",
         f"mbs·dp·micro-batches = {layout.mbs}·{layout.dp}·{layout.num_microbatches} = "
@@ -161,12 +252,12 @@ def products(layout: Layout, scenario: Scenario) -> tuple[str, ...]:
         f"{scenario.training.global_batch_size} sequences",
     ]
     if scenario.model.moe is not None:
-        found.insert(
+        texts.insert(
             1,
             f"etp·ep = {layout.etp}·{layout.ep} = {layout.etp * layout.ep}, to divide tp·cp·dp = "
             f"{layout.tp}·{layout.cp}·{layout.dp} = {stage} ranks of a stage",
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def _with_pairs(
@@ -190,14 +281,14 @@ def _with_pairs(
 
 
 def _crossings(plan_: Plan, better: Plan | None) -> tuple[Crossing, ...]:
-    found = []
+    crossings = []
     for name, group in plan_.groups.items():
         reason = _reason(plan_, name, group)
         if reason is None:
             continue
         inner = next(iter(group.split))
         other = better.groups.get(name) if better is not None else None
-        found.append(
+        crossings.append(
             Crossing(
                 group=name,
                 members=group.members,
@@ -208,7 +299,7 @@ def _crossings(plan_: Plan, better: Plan | None) -> tuple[Crossing, ...]:
                 best_too=other is not None and other.split[inner] < other.members,
             )
         )
-    return tuple(found)
+    return tuple(crossings)
 
 
 def _reason(plan_: Plan, name: str, group: GroupReport) -> str | None:
@@ -219,8 +310,8 @@ def _reason(plan_: Plan, name: str, group: GroupReport) -> str | None:
         return None
     if name == "ep":
         return (
-            f"tokens to experts leave the {inner} domain: exchanges wait for {beyond[0]}, and some "
-            "stacks stall there"
+            f"tokens to experts leave the {inner} domain: dispatch and combine wait for "
+            f"{beyond[0]}, and some stacks stall there"
         )
     waits = group.exposed_seconds > SMALL_FRACTION * plan_.step_seconds
     for tier in beyond:

@@ -1,4 +1,4 @@
-"""A measured run held against its prediction: an accounting error, as predicted, or what hides.
+"""A measured run against its prediction: an accounting error, as predicted, or what explains it.
 
 The decision tree of a low MFU. Above the peak nothing but counting can be wrong. Near the
 prediction the run does what its walls allow: the wall says which metric to judge it by. Below,
@@ -9,24 +9,30 @@ by one, and what may be slow is slowed until the step takes as long as measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any, Literal
 
-from planner.advise.accounting import conventions
-from planner.advise.advice import Convention, Diagnosis, Suspect, Verdict
-from planner.advise.baseline import Baseline, Change, try_change
-from planner.advise.contexts import (
+from planner.advise.baseline import (
+    Baseline,
     with_coefficient,
     with_hbm_faster,
     with_slow_ranks,
     with_slow_tier,
 )
-from planner.advise.ledger import regime
-from planner.advise.measured import Measurement
+from planner.advise.changes import Change, try_change
+from planner.advise.ledger import Regime, regime
+from planner.advise.measured import Measurement, read_measured
+from planner.advise.mfu_conventions import Convention, conventions
 from planner.cost import flops
 from planner.cost.context import CostContext
+from planner.errors import InputError
 from planner.layouts.layout import RECOMPUTE
 from planner.layouts.rank_orders import order_splits
+from planner.planning.document import document
 from planner.planning.plan import Plan
+from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario
 
 NEAR_FRACTION = 0.10
@@ -38,11 +44,85 @@ SMALL_FRACTION = 0.05
 MOST_FACTOR = 100.0
 """Nothing is suspected of being slower than this many times."""
 
+Verdict = Literal["accounting-error", "as-predicted", "below", "above"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What could hide unexplained seconds.
+
+    kind off: something that the prediction counts on is not in force; step_seconds is the step
+    without it, and explained_fraction what that explains of the unexplained time.
+    kind slow: something would have to be `factor` times slower to explain all; `value` is then its
+    rate or time in `unit`.
+    """
+
+    id: str
+    kind: Literal["off", "slow"]
+    text: str
+    step_seconds: float
+    explained_fraction: float
+    factor: float | None = None
+    value: float | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A measured run and the prediction for its layout.
+
+    measured: what was given. claimed_mfu: the MFU that was given, or that the TFLOP/s given make;
+    mfu: that of the step time, counted as the prediction is. unexplained_seconds: by how much the
+    step time exceeds the prediction, None where no believable time is known.
+    """
+
+    plan: Plan
+    measured: Mapping[str, float]
+    verdict: Verdict
+    near_fraction: float
+    claimed_mfu: float | None
+    mfu: float | None
+    step_seconds: float | None
+    predicted_mfu: float
+    predicted_step_seconds: float
+    unexplained_seconds: float | None
+    conventions: tuple[Convention, ...]
+    regime: Regime
+    suspects: tuple[Suspect, ...]
+    warnings: tuple[str, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """The diagnosis as one JSON document."""
+        return document(self)
+
 
 def diagnose(
+    scenario: Scenario,
+    measured: str | Mapping[str, float | str],
+    layout: GivenLayout | None = None,
+) -> Diagnosis:
+    """A measured run (mfu, step_seconds, tokens_per_second, tflops) against its prediction.
+
+    layout: the one that ran; without it the best plan's is compared, with a warning.
+
+    Raises:
+        IllegalLayoutError, InputError: as `evaluate`, or a measured value is wrong, or no layout
+            is given and none fits.
+    """
+    given = read_measured(measured)
+    if layout is not None:
+        return diagnose_plan(scenario, evaluate(scenario, layout), given)
+    best = plan(scenario)
+    if best.layout is None:
+        raise InputError("no layout fits to compare with", key="--layout", allowed="the one run")
+    warning = "no layout was given: compared with the best plan, not with what ran (--layout)"
+    return diagnose_plan(chosen_scenario(scenario, best), best, given, (warning,))
+
+
+def diagnose_plan(
     scenario: Scenario, plan: Plan, given: Mapping[str, float], warnings: tuple[str, ...] = ()
 ) -> Diagnosis:
-    """A run measured with the plan's layout, beside the prediction.
+    """A run measured with the plan's layout, against the prediction.
 
     given: some of mfu, step_seconds, tokens_per_second, tflops, as `read_measured` returns them.
 
@@ -107,47 +187,51 @@ def _conventions(
     by_time = run.timed and counted and mfu <= 1.0 and abs(claimed / mfu - 1.0) > NEAR_FRACTION
     reference = mfu if by_time else predicted_mfu
     wrong = verdict == "accounting-error"
-    found = conventions(base, claimed, reference, NEAR_FRACTION, counted, counted and wrong)
-    return found if wrong else tuple(c for c in found if c.explains)
+    known = conventions(base, claimed, reference, NEAR_FRACTION, counted, counted and wrong)
+    return known if wrong else tuple(c for c in known if c.explains)
 
 
 # ---------------------------------------------------------------- what hides unexplained seconds
 
 
 def suspects(base: Baseline, measured_seconds: float) -> Iterator[Suspect]:
-    """What may be off, nearest to explaining all first; then what may be slow, least first."""
+    """What may be off, nearest to explaining all first; then what may be slow, by rising factor."""
     missing = measured_seconds - base.step_seconds
     off = [
         Suspect(id_, "off", text, step, (step - base.step_seconds) / missing)
-        for id_, text, step in _off(base)
+        for id_, text, step in (*_settings_off(base), *_other_ranks(base))
         if step - base.step_seconds > SMALL_FRACTION * missing
     ]
-    yield from sorted(off, key=lambda s: abs(s.explained_fraction - 1.0))
+    yield from sorted(off, key=lambda suspect: abs(suspect.explained_fraction - 1.0))
     slow = _slow(base, measured_seconds)
-    yield from sorted(slow, key=lambda s: float("inf") if s.factor is None else s.factor)
+    yield from sorted(slow, key=lambda suspect: inf if suspect.factor is None else suspect.factor)
 
 
-def _off(base: Baseline) -> Iterator[tuple[str, str, float]]:
-    """Something the prediction counts on, and the step without it."""
+_Off = tuple[str, str, float]
+"""Id and text of what is not in force, and the step in seconds without it."""
+
+
+def _settings_off(base: Baseline) -> Iterator[_Off]:
+    """Settings that the prediction counts on."""
     layout, training = base.layout, base.ctx.training
     changes: dict[str, tuple[str, Change]] = {}
     on = [axis for axis in layout.overlap.split("+") if axis != "none"]
     for axis in on:
-        left = "+".join(a for a in on if a != axis) or "none"
+        left = "+".join(other for other in on if other != axis) or "none"
         text = f"traffic of {axis} does not run beside computation"
         changes[f"overlap:{axis}"] = (text, Change(layout={"overlap": left}))
     if len(on) > 1:
         text = "no traffic runs beside computation"
         changes["overlap"] = (text, Change(layout={"overlap": "none"}))
     if layout.pp > 1 and layout.schedule != "1f1b":
-        change = Change(layout={"vp": 1, "schedule": "1f1b"})
-        said = "the stages are not interleaved"
+        text = "the stages are not interleaved"
         if layout.schedule != "interleaved":
-            said = f"the schedule is 1f1b, not {layout.schedule}"
-        changes["virtual-stages"] = (said, change)
+            text = f"the schedule is 1f1b, not {layout.schedule}"
+        changes["virtual-stages"] = (text, Change(layout={"vp": 1, "schedule": "1f1b"}))
     heavier = RECOMPUTE[RECOMPUTE.index(layout.recompute) + 1 :]
-    for kind in (k for k in heavier if k in base.ctx.software.recompute):
-        changes[f"recompute:{kind}"] = (f"recompute is {kind}", Change(layout={"recompute": kind}))
+    for recompute in (name for name in heavier if name in base.ctx.software.recompute):
+        text = f"recompute is {recompute}"
+        changes[f"recompute:{recompute}"] = (text, Change(layout={"recompute": recompute}))
     if layout.sp and base.ctx.software.sequence_parallel == "optional":
         changes["sequence-parallel"] = ("sequence parallelism is off", Change(layout={"sp": False}))
     for backend in base.ctx.accelerator.attention:
@@ -160,10 +244,9 @@ def _off(base: Baseline) -> Iterator[tuple[str, str, float]]:
         step = try_change(base, change, limited=False).step_seconds
         if step is not None:
             yield id_, text, step
-    yield from _other_ranks(base)
 
 
-def _other_ranks(base: Baseline) -> Iterator[tuple[str, str, float]]:
+def _other_ranks(base: Baseline) -> Iterator[_Off]:
     """The ranks in another order of the software's, and pairs of groups in each other's place."""
     for name, axes in base.ctx.software.orders.items():
         if name != base.plan.rank_order_name:
@@ -177,58 +260,89 @@ def _other_ranks(base: Baseline) -> Iterator[tuple[str, str, float]]:
             yield f"swap:{first}-{second}", text, base.step_seconds + swap.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class _Slowdown:
+    """Something that may be slow: the context in which it is `factor` times slower.
+
+    now: its rate, or its time where `unit` is s.
+    """
+
+    id: str
+    text: str
+    slowed: Callable[[float], CostContext]
+    now: float
+    unit: str
+
+
 def _slow(base: Baseline, measured_seconds: float) -> Iterator[Suspect]:
     """What would have to be slower, and how many times, for the step to take as long."""
-    ctx = base.ctx
-
-    def suspect(
-        id_: str, text: str, slowed: Callable[[float], CostContext], now: float, unit: str
-    ) -> Iterator[Suspect]:
-        factor = slow_factor(lambda f: base.step(slowed(f)), measured_seconds)
+    for slowdown in _slowdowns(base.ctx):
+        factor = slow_factor(partial(_slowed_step, base, slowdown), measured_seconds)
         if factor is not None:
-            rate = now * factor if unit == "s" else now / factor
-            yield Suspect(id_, "slow", text, measured_seconds, 1.0, factor, rate, unit)
+            now, is_time = slowdown.now, slowdown.unit == "s"
+            value = now * factor if is_time else now / factor
+            yield Suspect(
+                slowdown.id, "slow", slowdown.text, measured_seconds, 1.0, factor, value,
+                slowdown.unit,
+            )  # fmt: skip
+    yield _stall(base, measured_seconds)
 
+
+def _slowed_step(base: Baseline, slowdown: _Slowdown, factor: float) -> float:
+    return base.step(slowdown.slowed(factor))
+
+
+def _slowdowns(ctx: CostContext) -> Iterator[_Slowdown]:
     for position, tier in enumerate(ctx.topology.tiers):
-        yield from suspect(
-            f"tier:{tier.name}",
-            f"the links of {tier.name} are slow",
-            lambda f, t=position: with_slow_tier(ctx, t, f),  # type: ignore[misc]
-            tier.bytes_per_second,
-            "B/s",
+        yield _Slowdown(
+            id=f"tier:{tier.name}",
+            text=f"the links of {tier.name} are slow",
+            slowed=partial(with_slow_tier, ctx, position),
+            now=tier.bytes_per_second,
+            unit="B/s",
         )
-    yield from suspect(
-        "rank",
-        "one rank, or all, computes slowly: the step waits for the slowest",
-        lambda f: with_slow_ranks(ctx, f),
-        ctx.sustained_flops,
-        "FLOP/s",
+    yield _Slowdown(
+        id="rank",
+        text="one rank, or all, computes slowly: the step waits for the slowest",
+        slowed=partial(with_slow_ranks, ctx),
+        now=ctx.sustained_flops,
+        unit="FLOP/s",
     )
-    yield from suspect(
-        "hbm",
-        "memory-bound kernels are unfused, or the HBM is slow",
-        lambda f: with_hbm_faster(ctx, 1.0 / f),
-        ctx.hbm_bytes_per_second,
-        "B/s",
+    yield _Slowdown(
+        id="hbm",
+        text="memory-bound kernels are unfused, or the HBM is slow",
+        slowed=lambda factor: with_hbm_faster(ctx, 1.0 / factor),
+        now=ctx.hbm_bytes_per_second,
+        unit="B/s",
     )
-    launch = float(ctx.software.coefficients.host_seconds_per_kernel)
-    if launch > 0:
-        yield from suspect(
-            "host",
-            "the host starts kernels slowly",
-            lambda f: with_coefficient(ctx, "host_seconds_per_kernel", launch * f),
-            launch,
-            "s",
+    launch_seconds = float(ctx.software.coefficients.host_seconds_per_kernel)
+    if launch_seconds > 0:
+        yield _Slowdown(
+            id="host",
+            text="the host starts kernels slowly",
+            slowed=lambda factor: with_coefficient(
+                ctx, "host_seconds_per_kernel", launch_seconds * factor
+            ),
+            now=launch_seconds,
+            unit="s",
         )
-    overhead = float(ctx.software.coefficients.step_overhead_seconds)
-    straggling = base.step(with_coefficient(ctx, "step_overhead_seconds", overhead + 1.0))
-    stall = (measured_seconds - base.step_seconds) / (straggling - base.step_seconds)
+
+
+def _stall(base: Baseline, measured_seconds: float) -> Suspect:
+    """Time outside the model that would explain all; a second of it makes more of a step, as
+    stragglers wait too."""
+    overhead = float(base.ctx.software.coefficients.step_overhead_seconds)
+    stalled = base.step(with_coefficient(base.ctx, "step_overhead_seconds", overhead + 1.0))
+    seconds = (measured_seconds - base.step_seconds) / (stalled - base.step_seconds)
     text = "the step waits outside the model: input data, checkpoints, logging"
-    yield Suspect("stall", "slow", text, measured_seconds, 1.0, None, stall, "s")
+    return Suspect("stall", "slow", text, measured_seconds, 1.0, None, seconds, "s")
 
 
 def slow_factor(step: Callable[[float], float], target_seconds: float) -> float | None:
-    """The factor ≥ 1 at which a step that never falls with it takes `target_seconds`, or None."""
+    """The factor from 1 to MOST_FACTOR at which a step takes `target_seconds`; None above.
+
+    step: seconds by factor, which never fall with it.
+    """
     low, high = 1.0, MOST_FACTOR
     if step(high) < target_seconds:
         return None

@@ -1,4 +1,9 @@
-"""Exports of plans as they are, or of the best plan that the target can express."""
+"""A plan exported as it is, or the best plan of its scenario that the target can express.
+
+Where a target cannot express a plan, the scenario is planned again under the target's software
+profile with its search restricted to what the target can say, for each set of rank orders; of the
+best layouts the first is taken that the target writes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ from typing import Any
 from planner.errors import ExportError, InputError, PlannerError
 from planner.frameworks.target import Target, target
 from planner.inputs.values import load
-from planner.layouts.layout import Layout
 from planner.planning.export import export_plan
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario, evaluate, plan
@@ -17,17 +21,17 @@ from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.software import Software
 
 SEARCHED = ("zero_stage", "cp_kind", "dispatcher", "recompute", "sp")
-"""Keys of a target's codes that are choices of the search."""
+"""Keys of a target's codes that the search chooses."""
 
 TRIED = 12
-"""Runners-up that are tried where a target cannot express the best plan either."""
+"""Best layouts of the restricted search that are tried, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expressible:
-    """The best plan found that a target can express, its files, and what it loses.
+    """The best plan that a target can express, its files, and what it loses.
 
-    loss_fraction: its predicted step over the given plan's, less one.
+    loss_fraction: of the given plan's predicted step; negative where it is faster.
     """
 
     plan: Plan
@@ -67,21 +71,21 @@ def best_expressible(
     """The best plan under a target's rules and software profile that it can express, or None."""
     to = target(target_name)
     scenario = scenario_from_document(plan_.inputs, "plan")
-    found = [
+    candidates = [
         candidate
         for orders in _order_sets(to)
         if (candidate := _expressed(_restricted(scenario, to, orders), plan_, to, reasons))
     ]
-    return min(found, key=lambda candidate: candidate.plan.step_seconds or 0.0, default=None)
+    return min(candidates, key=lambda candidate: candidate.plan.step_seconds or 0.0, default=None)
 
 
 def _order_sets(to: Target) -> list[Mapping[str, Any]]:
-    """All of a target's orders; and each alone, for layouts that not all of them place."""
+    """All of a target's orders, and each by itself, for layouts that only some can place."""
     return [to.orders, *({name: axes} for name, axes in to.orders.items() if len(to.orders) > 1)]
 
 
 def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Scenario:
-    """The scenario under the target's software, its search among what the target can say."""
+    """The scenario under the target's software, restricted to what the target can say."""
     software = scenario.software
     if to.software and not to.takes(software):
         software = load(to.software[0], "software", Software)
@@ -104,6 +108,7 @@ def _restricted(scenario: Scenario, to: Target, orders: Mapping[str, Any]) -> Sc
 
 
 def _typed(key: str, value: Any) -> Any:
+    """A value of a target's codes, which are text, as the search has it."""
     if key == "sp":
         return value == "true"
     return int(value) if key == "zero_stage" else value
@@ -112,6 +117,7 @@ def _typed(key: str, value: Any) -> Any:
 def _expressed(
     scenario: Scenario, given: Plan, to: Target, reasons: Sequence[str]
 ) -> Expressible | None:
+    """The best plan of a restricted scenario that the target writes."""
     try:
         best = plan(scenario, top_k=TRIED)
     except PlannerError:
@@ -122,9 +128,10 @@ def _expressed(
     candidates = [best.layout, *(runner.layout for runner in best.runners_up)]
     for number, layout in enumerate(candidates):
         try:
-            found = best if number == 0 else evaluate(scenario, layout)
-            loss = (found.step_seconds or 0.0) / (given.step_seconds or 1.0) - 1.0
-            return Expressible(found, export_plan(found, to.name, _notes(loss, reasons)), loss)
+            candidate = best if number == 0 else evaluate(scenario, layout)
+            loss = (candidate.step_seconds or 0.0) / (given.step_seconds or 1.0) - 1.0
+            files = export_plan(candidate, to.name, _notes(loss, reasons))
+            return Expressible(candidate, files, loss)
         except (ExportError, InputError):
             continue
     return None
@@ -143,7 +150,7 @@ def _words(loss: float) -> str:
 
 def _offer(best: Expressible) -> str:
     assert best.plan.layout is not None
-    label = Layout.from_document(best.plan.layout).label()
+    label = best.plan.layout.label()
     return (
         f"the best expressible plan is {label} in {best.plan.step_seconds:.4g} s, "
         f"{_words(best.loss_fraction)}: --resolve writes it"

@@ -1,19 +1,16 @@
-"""Where a step's seconds go between the model's FLOPs at the dense peak and the whole, and the
-regime that follows.
+"""What a step waits for: its seconds by cause, and the regime that follows.
 
-Each part is what would be saved if its cause alone went away: HBM time is what unlimited memory
-bandwidth saves, a kernel's loss what is left above its FLOPs at the sustained peak. Parts sum to
-the step.
+The ledger begins with the model's FLOPs at the dense peak. Each further entry is what would be
+saved if only its cause went away: HBM time is what unlimited memory bandwidth saves, a kernel's
+loss what is left above its FLOPs at the sustained peak. Entries sum to the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from planner.advise.advice import Regime
-from planner.advise.baseline import Baseline
-from planner.advise.contexts import what_if, with_hbm_faster
+from planner.advise.baseline import Baseline, hypothetical, with_hbm_faster
 from planner.cost import flops, step
 from planner.cost.context import CostContext
 
@@ -26,7 +23,7 @@ REGIMES: Mapping[str, tuple[str, ...]] = {
     "host": ("host",),
     "straggler": ("straggler",),
 }
-"""Parts of the ledger by what the step waits for."""
+"""Entries of the ledger by what the step waits for."""
 
 METRICS: Mapping[str, str] = {
     "compute": "mfu",
@@ -43,20 +40,41 @@ KERNEL_TERMS = (
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "optimizer",
     "offload",
 )  # fmt: skip
+"""Terms of time in which kernels compute or stream."""
+
 NO_LIMIT = 1e30
 """A rate that nothing waits for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What the step waits for.
+
+    ledger: seconds of the step by cause. shares: fractions of the step by regime; `name` has the
+    largest, `share`. group: the one with the most exposed traffic. metric: the one that tells how
+    well such a step runs; metrics: predictions of all.
+    """
+
+    name: str
+    share: float
+    group: str | None
+    shares: Mapping[str, float]
+    ledger: Mapping[str, float]
+    metric: str
+    metrics: Mapping[str, float | None]
+
+
 def regime(base: Baseline) -> Regime:
     """The ledger of a plan's step, what it waits for most, and the metric for that."""
-    parts = ledger(base)
-    total = base.step_seconds
-    shares = {name: sum(parts[p] for p in members) / total for name, members in REGIMES.items()}
+    entries, total = ledger(base), base.step_seconds
+    shares = {
+        name: sum(entries[cause] for cause in causes) / total for name, causes in REGIMES.items()
+    }
     name = max(shares, key=lambda regime: shares[regime])
     groups = base.plan.groups
     group = max(groups, key=lambda g: groups[g].exposed_seconds, default=None)
-    at_peak = parts["model_flops"] + parts["extra_flops"]
-    kernels = at_peak + parts["clocks"] + parts["kernels"]
+    at_peak = entries["model_flops"] + entries["extra_flops"]
+    kernels = at_peak + entries["clocks"] + entries["kernels"]
     metrics = {
         "mfu": base.plan.mfu,
         "hfu": base.plan.hfu,
@@ -67,24 +85,28 @@ def regime(base: Baseline) -> Regime:
         "host_fraction": shares["host"],
         "straggler_fraction": shares["straggler"],
     }
-    return Regime(name, shares[name], group, shares, parts, METRICS[name], metrics)
+    return Regime(name, shares[name], group, shares, entries, METRICS[name], metrics)
 
 
 def ledger(base: Baseline) -> dict[str, float]:
     """Seconds of the step by cause; they sum to the step.
 
-    model_flops: the model's FLOPs at the dense peak, MFU's share. extra_flops: recompute, what
-    flash attention repeats, parts in 16 bits under a faster precision. clocks: the peak's share
-    that clocks under load do not keep. kernels: tiles, waves, ramps and starts. hbm: kernels that
-    wait for memory. tp … dp: traffic that does not hide. The rest as in the plan's time.
+    model_flops: the model's FLOPs at the dense peak, MFU's share.
+    extra_flops: recompute, what flash attention repeats, and what runs in 16 bits under a faster
+        precision.
+    clocks: the share of the peak that clocks under load do not keep.
+    kernels: tiles, waves, ramps and starts.
+    hbm: kernels that wait for memory.
+    tp … dp: exposed communication. The others are those of the plan's time.
     """
     ctx, layout = base.ctx, base.layout
-    spent = _terms(ctx, base)
+    terms = _terms(ctx, base)
     streaming = kernel_seconds(ctx, base)
     working = kernel_seconds(with_hbm_faster(ctx, NO_LIMIT), base)
     layers = flops.forward_flops_per_token(ctx).layers
-    again = float(flops.recomputed_matmuls(ctx, layout))
-    main = flops.tokens_per_step(ctx) * layers * (3.0 + again)
+    # a backward pass has twice the matmuls of a forward pass
+    passes = 3.0 + float(flops.recomputed_matmuls(ctx, layout))
+    main = flops.tokens_per_step(ctx) * layers * passes
     sixteen = float(flops.executed_flops(ctx, layout)) - main
     n = ctx.num_accelerators
     at_peak = (main / ctx.peak_flops + sixteen / ctx.peak_16_flops) / n
@@ -96,20 +118,20 @@ def ledger(base: Baseline) -> dict[str, float]:
         "clocks": sustained - at_peak,
         "kernels": working - sustained,
         "hbm": streaming - working,
-        **{name: spent[name] for name in REGIMES["communication"]},
-        **{name: spent[name] for name in ("bubble", "stage_imbalance", "host", "straggler")},
+        **{name: terms[name] for name in REGIMES["communication"]},
+        **{name: terms[name] for name in ("bubble", "stage_imbalance", "host", "straggler")},
     }
 
 
 def hbm_utilisation(base: Baseline) -> float:
-    """Share of the HBM's bandwidth a step uses; flash attention's own small traffic left out."""
+    """Share of HBM's bandwidth that a step uses, but for flash attention's own small traffic."""
     ctx = base.ctx
     unlimited = replace(
         ctx,
         sustained_flops=NO_LIMIT,
         sustained_16_flops=NO_LIMIT,
-        gemm=ctx.gemm.replace(overhead_seconds=what_if(0.0)),
-        gemm_16=ctx.gemm_16.replace(overhead_seconds=what_if(0.0)),
+        gemm=ctx.gemm.replace(overhead_seconds=hypothetical(0.0)),
+        gemm_16=ctx.gemm_16.replace(overhead_seconds=hypothetical(0.0)),
     )
     moved = kernel_seconds(unlimited, base) * ctx.hbm_bytes_per_second
     return moved / (base.step_seconds * float(ctx.accelerator.hbm_bytes_per_second))
@@ -117,10 +139,11 @@ def hbm_utilisation(base: Baseline) -> float:
 
 def kernel_seconds(ctx: CostContext, base: Baseline) -> float:
     """Seconds of a step in which kernels compute or stream, without traffic between ranks."""
-    spent = _terms(ctx, base)
-    return sum(spent[name] for name in KERNEL_TERMS)
+    terms = _terms(ctx, base)
+    return sum(terms[name] for name in KERNEL_TERMS)
 
 
 def _terms(ctx: CostContext, base: Baseline) -> dict[str, float]:
-    spent = step.evaluate(ctx, base.layout, base.splits)
-    return {name: float(getattr(spent, name)) for name in spent.__dataclass_fields__}
+    """Seconds of the step by term of time."""
+    terms = step.evaluate(ctx, base.layout, base.splits)
+    return {name: float(getattr(terms, name)) for name in terms.__dataclass_fields__}

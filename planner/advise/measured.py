@@ -24,8 +24,11 @@ MOST_MFU = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`step_seconds` is the fact: given, from tokens per second, or from the claim; `timed` says
-    that it is not from the claim."""
+    """A step time and a claimed MFU.
+
+    step_seconds: as given, or from tokens per second, or from the claim. timed: whether it is not
+    from the claim.
+    """
 
     given: Mapping[str, float]
     step_seconds: float
@@ -55,7 +58,7 @@ class Measurement:
 
 
 ROUNDING = 0.02
-"""How far two ways of saying one thing may lie apart."""
+"""How far two statements of one figure may lie apart."""
 
 
 def _agree(key: str, value: float, other: str, implied: float) -> None:
@@ -74,25 +77,25 @@ def read_measured(measured: str | Mapping[str, float | str]) -> dict[str, float]
         InputError: an unknown key, a key twice, or a value that cannot be.
     """
     pairs = _pairs(measured) if isinstance(measured, str) else list(measured.items())
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for key, value in pairs:
         if key not in KEYS:
             raise _unknown(key, value)
-        if key in found:
+        if key in values:
             raise InputError(f"{key} is given twice", key=OPTION, value=key)
-        found[key] = _number(key, value)
-    if not found:
+        values[key] = _number(key, value)
+    if not values:
         raise InputError("nothing is measured", key=OPTION, allowed=_allowed())
-    return found
+    return values
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     pairs = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
+    for pair in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
         if not equals or not value:
             raise InputError(
-                f"{part!r} is not key=value", key=OPTION, value=text, allowed=_allowed()
+                f"{pair!r} is not key=value", key=OPTION, value=text, allowed=_allowed()
             )
         pairs.append((key, value))
     return pairs

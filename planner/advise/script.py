@@ -1,4 +1,5 @@
-"""The scenario that a script's layout is judged on: the hardware given, the training written."""
+"""The scenario that a script's layout is judged on: the hardware of the scenario given, the
+training, model and count of accelerators of the script."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.advise.checked import Contradiction
 from planner.errors import IllegalLayoutError, InputError, Place
 from planner.frameworks.launchers.hosts import accelerators_per_host
 from planner.frameworks.read import interpret
@@ -29,6 +29,17 @@ RULE_OF_KEY = {
     "training.sequence_length": "positions-exist",
 }
 """Rules of ours that a scenario keeps, by the key that breaks them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A key on which script and scenario differ; `judged` is the value that counts."""
+
+    key: str
+    script: Any
+    scenario: Any
+    judged: Any
+    line: int | None = None
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from planner.advise.changes import Keys
 from planner.inputs.units import exact_quantity, format_quantity
 from planner.problem.cluster import Cluster
 from planner.problem.precision import RECIPES, TrainingPrecision
@@ -18,7 +19,7 @@ RACK, NODE = 72, 8
 
 LATENCIES = ("base_seconds", "hop_seconds", "rendezvous_seconds", "sharp_seconds")
 HIGHER: Mapping[str, TrainingPrecision] = {"fp8": "fp8", "fp4": "nvfp4"}
-"""Recipes tried where the part's peaks allow: the plainest of each number of bits."""
+"""Recipes tried where the accelerator's peaks allow: the plainest of each number of bits."""
 
 _ORDER = ("fp16", "bf16", "fp8", "fp4")
 
@@ -29,7 +30,7 @@ class Idea:
 
     id: str
     text: str
-    set: Mapping[str, Any]
+    set: Keys
     impossible: str | None = None
 
 
@@ -54,12 +55,12 @@ def _more_memory(scenario: Scenario) -> Idea:
 
 def network_keys(scenario: Scenario, factor: float) -> dict[str, str]:
     """Keys that make every network tier's links `factor` times as fast."""
-    found = {}
+    keys = {}
     for position, tier in enumerate(scenario.topology.tiers):
         if tier.fabric.kind == "network":
             key = f"topology.{scenario.topology.link_rate_key(position)}"
-            found[key] = exact_quantity(factor * float(tier.link_bytes_per_second), "B/s")
-    return found
+            keys[key] = exact_quantity(factor * float(tier.link_bytes_per_second), "B/s")
+    return keys
 
 
 def network_bytes_per_second(scenario: Scenario) -> float | None:
@@ -87,10 +88,10 @@ def _domain(scenario: Scenario) -> Iterator[Idea]:
         yield Idea("domain", text, {}, f"inventory {inventory.name} says what its domains hold")
         return
     keys: dict[str, Any] = {"topology.tiers.0.width": width}
-    yield Idea("domain", text, keys | _room(scenario, width, scenario.num_accelerators))
+    yield Idea("domain", text, keys | _more_domains(scenario, width, scenario.num_accelerators))
 
 
-def _room(scenario: Scenario, inner: int, accelerators: int) -> dict[str, Any]:
+def _more_domains(scenario: Scenario, inner: int, accelerators: int) -> dict[str, Any]:
     """A wider outermost tier where the topology has too few accelerators."""
     widths = (inner, *scenario.topology.widths[1:])
     total = prod(widths[:-1])
@@ -119,14 +120,17 @@ def _half_latency(scenario: Scenario) -> Idea:
 
 
 def _precision(scenario: Scenario) -> Iterator[Idea]:
-    part = scenario.topology.accelerator
+    accelerator = scenario.topology.accelerator
     now = _ORDER.index(scenario.training.peak_key)
     for peak, recipe in HIGHER.items():
         if _ORDER.index(peak) <= now:
             continue
         text = f"main matmuls in {recipe}"
-        if RECIPES[recipe].peak not in part.peak_flops or RECIPES[recipe].peak not in part.gemm:
-            yield Idea(recipe, text, {}, f"{part.name} has no {peak} matmuls")
+        if (
+            RECIPES[recipe].peak not in accelerator.peak_flops
+            or RECIPES[recipe].peak not in accelerator.gemm
+        ):
+            yield Idea(recipe, text, {}, f"{accelerator.name} has no {peak} matmuls")
             continue
         yield Idea(recipe, text, {"training.precision": recipe})
 
@@ -135,12 +139,14 @@ def twice(scenario: Scenario, factor: int = 2) -> Idea:
     """More accelerators for the same batch; more domains where the topology has too few."""
     number = factor * scenario.num_accelerators
     keys: dict[str, Any] = {"num_accelerators": number}
-    room = _room(scenario, scenario.topology.tiers[0].width, number)
+    domains = _more_domains(scenario, scenario.topology.tiers[0].width, number)
     impossible = None
     if scenario.inventory is not None:
-        most, room = most_accelerators(scenario), {}
+        most, domains = most_accelerators(scenario), {}
         if number > most:
             impossible = f"inventory {scenario.inventory.name} has {most:,} for one job"
-    elif number > scenario.topology.num_accelerators and not room:
+    elif number > scenario.topology.num_accelerators and not domains:
         impossible = f"topology {scenario.topology.name} has one tier of so many"
-    return Idea("accelerators", f"{number:,} accelerators, the same batch", keys | room, impossible)
+    return Idea(
+        "accelerators", f"{number:,} accelerators, the same batch", keys | domains, impossible
+    )

@@ -186,7 +186,7 @@ def _show_plan(found: Plan, as_json: bool, out: str | None) -> None:
     document, report = found.to_document(), plan_report(found)
     if out is not None:
         write_results(out, "plan.json", document, report)
-        if found.layout is not None and found.layout["pp"] > 1:
+        if found.layout is not None and found.layout.pp > 1:
             _write_timeline(found, out)
     show(document, report, as_json)
 
@@ -206,7 +206,7 @@ def _write_timeline(found: Plan, folder: str) -> None:
         return
     assert found.layout is not None
     played = api.timeline(api.scenario_of(found), found)
-    ax = timeline_plot.plot_timeline(played, None, found.layout["num_microbatches"])
+    ax = timeline_plot.plot_timeline(played, None, found.layout.num_microbatches)
     drawing.save(drawing.page_of(ax), path)
     click.echo(f"wrote {path}", err=True)
 

@@ -1,41 +1,37 @@
-"""One layout in one place, assessed: its time, memory, groups and utilisation, as plan parts."""
+"""A layout in one place assessed: its time, memory, groups and utilisation, as values of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from planner.cost import flops, memory, step
-from planner.cost import prediction_intervals as intervals
-from planner.cost.channels import SPECS, Channel, occurrences
-from planner.cost.collectives import GroupCost, duration
-from planner.cost.context import CostContext, TierArrays
+from planner.cost import flops, memory, prediction_intervals, step
+from planner.cost.context import CostContext
 from planner.cost.stages import StageLayers, layers_by_rank
-from planner.cost.traffic import Traffic, channel_costs
-from planner.layouts.grids import GROUPS
+from planner.cost.traffic import channel_costs
 from planner.layouts.layout import Layout
+from planner.planning.groups import CostedStep, Splits, group_reports
 from planner.planning.plan import GroupReport, MemoryReport
 from planner.problem.scenario import Scenario
-
-Split = Mapping[str, Sequence[float]]
-
-EXPOSED_TERMS = {
-    "tp": "tp", "cp": "cp", "etp": "ep", "ep": "ep", "shard": "dp", "edp": "dp",
-    "replicate": "dp", "pp": "pp",
-}  # fmt: skip
-"""The time term that holds each group's exposed seconds; some share one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Parts of a plan that one layout in one place determines."""
+    """What one layout in one place determines of a plan.
+
+    The step and the ends of its prediction interval, in seconds, which `interval_coverage` of
+    published runs lie between; time by term, whose sum is the step; memory, groups; MFU over the
+    declared precision's peak and over that of BF16 (None without one), and HFU.
+    """
 
     step_seconds: float
-    step_bar: tuple[float, float]  # seconds
-    bar_kind: str
+    step_seconds_low: float
+    step_seconds_high: float
+    interval_coverage: float
+    interval_kind: str
     time: dict[str, float]
     memory: MemoryReport
     groups: dict[str, GroupReport]
@@ -44,44 +40,53 @@ class Assessment:
     hfu: float
 
 
-def assess(ctx: CostContext, layout: Layout, splits: Split) -> Assessment:
+def assess(ctx: CostContext, layout: Layout, splits: Splits) -> Assessment:
     """Cost a layout whose groups are split over tiers as given, in full."""
     shape = step.layout_costs(ctx, layout)
     costs = channel_costs(ctx, shape.traffic, splits)
-    spent = step.step_time(ctx, layout, shape, costs)
-    time = {f.name: float(getattr(spent, f.name)) for f in fields(spent)}
+    terms = step.step_time(ctx, layout, shape, costs)
+    time = {term.name: float(getattr(terms, term.name)) for term in fields(terms)}
     seconds = sum(time.values())
-    executed = float(flops.executed_flops(ctx, layout))
-    budget = seconds * ctx.num_accelerators
-    interval = intervals.step_interval(intervals.shipped(), ctx, layout)
+
+    intervals = prediction_intervals.shipped()
+    interval = prediction_intervals.step_interval(intervals, ctx, layout)
+    kind = int(prediction_intervals.kind_index(ctx, layout))
+    accelerator_seconds = seconds * ctx.num_accelerators
+    model_flops, executed = flops.model_flops(ctx), float(flops.executed_flops(ctx, layout))
+    costed = CostedStep(
+        ctx, layout, splits, shape.traffic, costs, time,
+        flops_per_accelerator=executed / ctx.num_accelerators,
+    )  # fmt: skip
     bf16 = ctx.accelerator.peak_flops.get("bf16")
     return Assessment(
         step_seconds=seconds,
-        step_bar=(seconds * float(interval.low), seconds * float(interval.high)),
-        bar_kind=intervals.KINDS[int(intervals.kind_index(ctx, layout))],
+        step_seconds_low=seconds * float(interval.low),
+        step_seconds_high=seconds * float(interval.high),
+        interval_coverage=float(intervals.coverage),
+        interval_kind=prediction_intervals.KINDS[kind],
         time=time,
         memory=memory_report(ctx, layout),
-        groups=_groups(
-            ctx, layout, splits, shape.traffic, costs, time, executed / ctx.num_accelerators
-        ),
-        mfu=flops.model_flops(ctx) / (budget * ctx.peak_flops),
-        mfu_bf16=None if bf16 is None else flops.model_flops(ctx) / (budget * float(bf16)),
-        hfu=executed / (budget * ctx.peak_flops),
+        groups=group_reports(costed),
+        mfu=model_flops / (accelerator_seconds * ctx.peak_flops),
+        mfu_bf16=None if bf16 is None else model_flops / (accelerator_seconds * float(bf16)),
+        hfu=executed / (accelerator_seconds * ctx.peak_flops),
     )
 
 
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
-    """Memory of every stage; terms are of the stage with the highest peak."""
+    """Memory of every stage, in bytes; terms are those of the stage with the highest peak."""
     stage = np.arange(layout.pp)
     layers = layers_by_rank(ctx.model.num_layers, layout, ctx.reserved)
     usage = memory.stage_memory(ctx, layout, StageLayers(stage, np.array(layers)))
+    # a term that is the same on all stages is one number
     total = np.broadcast_to(np.asarray(usage.total, dtype=float), stage.shape)
-    worst = int(np.argmax(total))
-    interval = intervals.peak_interval(intervals.shipped(), ctx, layout, usage)
     terms = {
-        f.name: np.broadcast_to(np.asarray(getattr(usage, f.name), dtype=float), stage.shape)
-        for f in fields(usage)
+        term.name: np.broadcast_to(np.asarray(getattr(usage, term.name), dtype=float), stage.shape)
+        for term in fields(usage)
     }
+    worst = int(np.argmax(total))
+    intervals = prediction_intervals.shipped()
+    interval = prediction_intervals.peak_interval(intervals, ctx, layout, usage)
     return MemoryReport(
         terms={name: float(values[worst]) for name, values in terms.items()},
         peak_bytes=float(total[worst]),
@@ -95,11 +100,12 @@ def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:
         ),
         peak_low_bytes=float(interval.low),
         peak_high_bytes=float(interval.high),
-        **_host(ctx, layout),
+        **_host_memory(ctx, layout),
     )
 
 
-def _host(ctx: CostContext, layout: Layout) -> dict[str, float]:
+def _host_memory(ctx: CostContext, layout: Layout) -> Mapping[str, float]:
+    """What offloading pins of the host's memory; nothing where nothing is offloaded."""
     host = ctx.accelerator.host
     if host is None or layout.offload == "none":
         return {}
@@ -109,130 +115,28 @@ def _host(ctx: CostContext, layout: Layout) -> dict[str, float]:
     }
 
 
-def _groups(
-    ctx: CostContext,
-    layout: Layout,
-    splits: Split,
-    traffic: Traffic,
-    costs: Mapping[Channel, GroupCost],
-    time: Mapping[str, float],
-    flops_per_accelerator: float,
-) -> dict[str, GroupReport]:
-    times = occurrences(ctx, layout)
-    moved = channel_costs(ctx, traffic, splits, _unit_tiers(ctx.tiers))
-    names = ctx.topology.tier_names
-    alone = {name: float(times[name] * duration(costs[name], ctx.ramp)) for name in traffic}
-    terms = {name: SPECS[name].time_term for name in traffic}
-    of_term: dict[str, float] = {}
-    for name, term in terms.items():
-        of_term[term] = of_term.get(term, 0.0) + alone[name]
-    totals: dict[str, dict[str, Any]] = {}
-    for name in traffic:
-        count = float(times[name])
-        total = totals.setdefault(
-            SPECS[name].group,
-            {
-                "latency": 0.0,
-                "alone": 0.0,
-                "exposed": 0.0,
-                "busy": np.zeros(len(names)),
-                "bytes": np.zeros(len(names)),
-            },
-        )
-        total["latency"] += count * float(costs[name].latency_seconds)
-        total["alone"] += alone[name]
-        if of_term[terms[name]] > 0:
-            total["exposed"] += time[terms[name]] * alone[name] / of_term[terms[name]]
-        total["busy"] += count * np.array([float(b) for b in costs[name].busy_seconds])
-        total["bytes"] += count * np.array([float(b) for b in moved[name].busy_seconds])
-    reports = {}
-    for group, total in totals.items():
-        members = float(np.prod(splits[group]))
-        if members <= 1:
-            continue
-        exposed = total["exposed"] if total["alone"] > 0 else time[EXPOSED_TERMS[group]]
-        num_bytes = float(np.max(total["bytes"]))
-        walls = {
-            "compute": flops_per_accelerator / ctx.peak_flops,
-            "bandwidth": float(np.max(total["busy"])),
-            "latency": total["latency"],
-        }
-        share = exposed / total["alone"] if total["alone"] > 0 else 0.0
-        reports[group] = GroupReport(
-            members=round(members),
-            bytes=num_bytes,
-            flops=flops_per_accelerator,
-            intensity=flops_per_accelerator / num_bytes if num_bytes else None,
-            exposed_intensity=(
-                flops_per_accelerator / (num_bytes * share) if num_bytes * share > 0 else None
-            ),
-            busy_seconds=total["alone"],
-            exposed_seconds=exposed,
-            latency_seconds=total["latency"],
-            tiers={
-                tier: {
-                    "bytes": float(total["bytes"][t]),
-                    "busy_seconds": float(total["busy"][t]),
-                    "ridge": ctx.peak_flops / float(ctx.tiers.bytes_per_second[t]),
-                }
-                for t, tier in enumerate(names)
-                if splits[group][t] > 1
-            },
-            split={tier: float(splits[group][t]) for t, tier in enumerate(names)},
-            wall=max(walls, key=lambda wall: walls[wall]),
-            busbw=num_bytes / total["alone"] if total["alone"] > 0 else None,
-        )
-    return {group: reports[group] for group in GROUPS if group in reports}
+class Economics(TypedDict):
+    """Throughput of the job and of one accelerator; length, accelerator-hours and cost of the run,
+    None where the scenario gives no tokens or no price."""
+
+    tokens_per_second: float
+    tokens_per_second_per_accelerator: float
+    days: float | None
+    accelerator_hours: float | None
+    cost: float | None
 
 
-def group_losses(
-    best: Mapping[str, GroupReport], other: Mapping[str, GroupReport]
-) -> dict[str, dict[str, Any]]:
-    """What each group of another layout exposes more than the best one's, and the tier it paces on.
-
-    name → {tier (of the longest busy seconds), members, best_members, exposed_seconds,
-    best_exposed_seconds, extra_seconds}, greatest extra first.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for name in GROUPS:
-        ours, theirs = best.get(name), other.get(name)
-        held = theirs or ours
-        if held is None:
-            continue
-        tiers = held.tiers
-        mine = 0.0 if theirs is None else theirs.exposed_seconds
-        own = 0.0 if ours is None else ours.exposed_seconds
-        found[name] = {
-            "tier": max(tiers, key=lambda t: tiers[t]["busy_seconds"], default=None),
-            "members": 1 if theirs is None else theirs.members,
-            "best_members": 1 if ours is None else ours.members,
-            "exposed_seconds": mine,
-            "best_exposed_seconds": own,
-            "extra_seconds": mine - own,
-        }
-    return dict(sorted(found.items(), key=lambda item: -item[1]["extra_seconds"]))
-
-
-def _unit_tiers(tiers: TierArrays) -> TierArrays:
-    """Tiers of one byte per second, so that busy seconds are bytes."""
-    ones = np.ones_like(tiers.all_gather)
-    return TierArrays(
-        bytes_per_second=ones, all_gather=ones, all_reduce=ones, all_to_all=ones,
-        point_to_point=ones, hop_seconds=tiers.hop_seconds, base_seconds=tiers.base_seconds,
-    )  # fmt: skip
-
-
-def economics(scenario: Scenario, step_seconds: float) -> dict[str, Any]:
-    """Tokens per second, and days, accelerator-hours and cost where the scenario gives them."""
-    training, n = scenario.training, scenario.num_accelerators
+def economics(scenario: Scenario, step_seconds: float) -> Economics:
+    """What a step of so many seconds means for the run."""
+    training, count = scenario.training, scenario.num_accelerators
     tokens = float(training.global_batch_size) * training.sequence_length
     rate = tokens / step_seconds
     hours = None if training.total_tokens is None else training.total_tokens / rate / 3600
     price = scenario.price_per_accelerator_hour
     return {
         "tokens_per_second": rate,
-        "tokens_per_second_per_accelerator": rate / n,
+        "tokens_per_second_per_accelerator": rate / count,
         "days": None if hours is None else hours / 24,
-        "accelerator_hours": None if hours is None else hours * n,
-        "cost": None if hours is None or price is None else hours * n * price,
+        "accelerator_hours": None if hours is None else hours * count,
+        "cost": None if hours is None or price is None else hours * count * price,
     }

@@ -1,39 +1,37 @@
-"""Choosing beside the layout: how many accelerators, which precision, by which objective. Exact.
+"""Choosing besides the layout: how many accelerators, which precision, by which objective. Exact.
 
-Every pair of a count and a precision is a scenario of its own, an option. An option's bound is
-first that of its matmuls at the peak, then the least of its families' bounds (memory: floors), then
-what the search of its layouts proves. Options are taken by rising bound, and the next step is made
-with the least: once an option is solved whose value no bound of another undercuts, it is the best,
-proven, and the others are ruled out by their bounds or solved as well.
+An option's lower bound is first that of its matmuls at the peak, then the lowest of its families'
+bounds (of memory: floors), then what the search of its layouts proves. Options are taken by rising
+bound, and the next step is made with the lowest: once an option is solved whose value no bound of
+another undercuts, it is the best, proven, and the others are ruled out by their bounds or solved as
+well.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count as counter
-from math import inf, prod
-from typing import Any, Literal
-
-import numpy as np
+from math import inf
 
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers, share_of
-from planner.layouts.layout import Layout
-from planner.planning.finding import Found, find, sequences
-from planner.planning.plan import Choice, Option, Plan
-from planner.problem.cluster import Cluster
+from planner.planning.layout_search import LayoutSearch, search_layouts, sequences
+from planner.planning.options import (
+    batch_is_open,
+    counts,
+    open_keys,
+    options,
+    step_deadline_seconds,
+)
+from planner.planning.plan import Choice, Option, OptionStatus, Plan
 from planner.problem.scenario import Scenario
-from planner.problem.search_fields import FREE
 from planner.search.family_bounds import family_bounds, peak_bounds
 from planner.search.interface import Progress, Watch, unwatched
-from planner.search.placement import fills
 from planner.search.space.enumerate import families
-
-Status = Literal["chosen", "solved", "ruled out", "unneeded", "infeasible", "unknown"]
 
 UNITS = {
     "time": "s a step",
@@ -44,126 +42,176 @@ UNITS = {
 PER_TOKENS = 1e6
 """Tokens by which time is counted where the batch may differ."""
 
+PROVEN = 1e-9
+"""Relative slack between a proven value and its bound, which are rounded apart."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The search of the chosen option, None where there is none, and the searches of all options
+    that were searched; the choice as the plan tells it."""
+
+    best: LayoutSearch | None
+    searches: tuple[LayoutSearch, ...]
+    choice: Choice
+
+
+def choose(
+    scenario: Scenario, top_k: int, time_limit_seconds: float | None, watch: Watch = unwatched
+) -> Chosen:
+    """The best option by the scenario's objective, and the proof that no other is better."""
+    seconds = inf if time_limit_seconds is None else time_limit_seconds
+    effort = _Effort(top_k, time.monotonic() + seconds, watch)
+    candidates = [_Candidate(option) for option in options(scenario)]
+    if scenario.search.objective != "fewest_for_deadline":
+        best = _best_first(candidates, scenario.search.objective, effort)
+        return _chosen(scenario, candidates, best, None)
+    deadline = step_deadline_seconds(scenario)
+    assert deadline is not None, "the objective needs one"
+    best = _fewest_within(scenario, candidates, effort, deadline)
+    return _chosen(scenario, candidates, best, deadline)
+
+
+def _fewest_within(
+    scenario: Scenario, candidates: Sequence[_Candidate], effort: _Effort, deadline_seconds: float
+) -> _Candidate | None:
+    """The fastest option of the fewest accelerators whose step keeps the deadline."""
+    best = None
+    for number in counts(scenario):
+        same = [c for c in candidates if c.scenario.num_accelerators == number]
+        # counts rise: the first whose best step keeps the deadline is the fewest
+        best = _best_first(same, "time", effort, deadline_seconds * (1.0 + 1e-12))
+        if best is not None:
+            break
+    if best is not None:
+        for candidate in candidates:
+            if candidate.scenario.num_accelerators > best.scenario.num_accelerators:
+                candidate.status = "unneeded"
+    return best
+
+
+# ---------------------------------------------------------------- best first
+
 
 @dataclass
-class _Option:
-    """A count and a precision: its scenario, what is known of it."""
+class _Candidate:
+    """An option and what is known of it; it changes as the search goes on.
+
+    bound, value: of the objective. bounded: how many of the two bounds before the search are known.
+    """
 
     scenario: Scenario
-    bound: float = 0.0  # of the value
-    level: int = 0
-    solved: Found | None = None
-    status: Status = "ruled out"
+    bound: float = 0.0
+    bounded: int = 0
+    search: LayoutSearch | None = None
+    status: OptionStatus = "ruled out"
     value: float = inf
 
 
 @dataclass
 class _Effort:
-    """How many layouts are asked for, until when, and who watches: together for all options."""
+    """How many layouts are wanted, until when, and who watches: together for all options."""
 
     top_k: int
-    until: float
+    until: float  # of time.monotonic()
     watch: Watch
     stopped: bool = False
 
-    def told(self, progress: Progress, /) -> bool:
+    def report(self, progress: Progress, /) -> bool:
         """The watch, whose word to stop holds for all options."""
         self.stopped = self.watch(progress) or self.stopped
         return self.stopped
 
-    def over(self) -> bool:
+    @property
+    def is_over(self) -> bool:
         """Whether no more is to be searched."""
         return self.stopped or time.monotonic() >= self.until
 
-    def left(self) -> float | None:
+    @property
+    def seconds_left(self) -> float | None:
         """Seconds left; None without a limit."""
         return None if self.until == inf else max(0.0, self.until - time.monotonic())
 
 
-def is_open(scenario: Scenario) -> bool:
-    """Whether more than the layout (and a batch within its band) is to be chosen."""
-    search = scenario.search
-    return (
-        search.num_accelerators is not None
-        or search.precision is not None
-        or search.objective != "time"
-    )
+_NUM_BOUNDS = 2
 
 
-def asked_of(scenario: Scenario) -> dict[str, Any]:
-    """The scenario's keys that leave a choice beside the layout, as they were given."""
-    document = scenario.model_dump(mode="json", by_alias=True)
-    search, training = document["search"], document["training"]
-    names = ("num_accelerators", "precision", "objective", "deadline", "step_deadline")
-    found = {f"search.{name}": search[name] for name in names if search[name] is not None}
-    if search["num_accelerators"] is not None:
-        found["num_accelerators"] = document["num_accelerators"]
-    least, most = scenario.training.batch_range
-    if least != most:
-        keys = ("global_batch_size", "global_batch_tokens")
-        found |= {f"training.{key}": training[key] for key in keys if training[key] is not None}
-    return found
+def _best_first(
+    candidates: Sequence[_Candidate],
+    objective: str,
+    effort: _Effort,
+    most: float = inf,
+) -> _Candidate | None:
+    """The option of the lowest value, if that is at most `most`.
 
-
-def counts(scenario: Scenario) -> list[int]:
-    """The counts of accelerators that may be used, rising.
-
-    Free: whole fills of the topology up to num_accelerators (1, 2, … of a domain, then 1, 2, … full
-    domains, and so on outwards), the same of domains as num_accelerators itself fills them, and
-    num_accelerators. With an inventory a domain is full with what its usable nodes hold.
+    Options are searched only as far as it takes to prove it. Of equal values the first in the
+    order of the options, which has fewer accelerators, is taken.
     """
-    asked, most = scenario.search.num_accelerators, scenario.num_accelerators
-    if asked is None:
-        return [most]
-    if asked != FREE:
-        return sorted(asked)
-    if scenario.inventory is not None:
-        return sorted(_held_counts(Cluster.of(scenario.inventory, scenario.topology), most))
-    widths = scenario.topology.widths
-    found = {most}
-    for used in (widths, *fills(widths, most)[:1]):
-        for tier, width in enumerate(widths):
-            unit = prod(used[:tier])
-            found |= {unit * k for k in range(1, width + 1) if unit * k <= most}
-    return sorted(n for n in found if fills(widths, n))
+    order = counter()
+    heap = [(0.0, next(order), candidate) for candidate in candidates]
+    best: _Candidate | None = None
+    lowest = most
+    while heap:
+        bound, _, candidate = heapq.heappop(heap)
+        if bound > lowest or (best is not None and bound >= lowest):
+            break
+        if effort.is_over:  # the others are looked at too: all that could be better are unknown
+            candidate.status = "unknown"
+            continue
+        if candidate.bounded < _NUM_BOUNDS:
+            _raise_bound(candidate, objective)
+            if candidate.status != "infeasible":
+                heapq.heappush(heap, (candidate.bound, next(order), candidate))
+            continue
+        _search(candidate, objective, effort)
+        if candidate.value == inf:  # nothing fits, or the time ran out before anything did
+            continue
+        if candidate.value < lowest or (best is None and candidate.value <= lowest):
+            best, lowest = candidate, candidate.value
+    return best
 
 
-def _held_counts(cluster: Cluster, most: int) -> set[int]:
-    """The free counts of an inventory: of blocks as full as some domain of each tier below, as many
-    as a domain of the next tier holds."""
-    asked = next((fill for fill in fills(cluster.widths, most) if cluster.holds(fill)), ())
-    found = {most} if asked else set()
-    inner: set[tuple[int, ...]] = {()}
-    for tier in range(len(cluster.tiers)):
-        ones = (1,) * (len(cluster.tiers) - tier)
-        fuller = {asked[: tier + 1]} if asked else set()
-        for used in inner:
-            unit = prod(used)
-            held = [int(n) for n in np.unique(cluster.blocks((*used, *ones))[tier])]
-            found |= {unit * k for k in range(1, held[-1] + 1) if unit * k <= most}
-            fuller |= {(*used, n) for n in held if n and unit * n <= most}
-        inner = fuller
-    return found
+def _search(candidate: _Candidate, objective: str, effort: _Effort) -> None:
+    """Search the layouts of an option: its value, its final bound and its status."""
+    search = search_layouts(candidate.scenario, effort.top_k, effort.seconds_left, effort.report)
+    factor = _per_step(candidate.scenario, objective)
+    candidate.search = search
+    candidate.bound = max(candidate.bound, factor * search.bound)
+    candidate.status = "infeasible" if search.bound == inf else "unknown"
+    if search.lowest_value is not None:
+        candidate.value = factor * search.lowest_value
+        if candidate.bound >= candidate.value * (1.0 - PROVEN):
+            candidate.status = "solved"
 
 
-def options(scenario: Scenario) -> Iterator[Scenario]:
-    """A scenario for each count and precision, fewest accelerators first."""
-    search = scenario.search
-    kept = "least_memory" if search.objective == "least_memory" else "time"
-    plain = search.replace(
-        precision=None, num_accelerators=None, objective=kept, deadline=None, step_deadline=None
-    )
-    for number in counts(scenario):
-        for precision in dict.fromkeys(search.precision or (scenario.training.precision,)):
-            yield scenario.replace(
-                num_accelerators=number,
-                training=scenario.training.replace(precision=precision),
-                search=plain,
-            )
+def _per_step(scenario: Scenario, objective: str) -> float:
+    """What a step's seconds (or bytes) are multiplied by to make the objective."""
+    return float(scenario.num_accelerators) if objective == "accelerator_seconds" else 1.0
+
+
+def _raise_bound(candidate: _Candidate, objective: str) -> None:
+    """The next closer bound of an option; infeasible where no layout is legal."""
+    scenario = candidate.scenario
+    ctx, factor = CostContext.of(scenario), _per_step(scenario, objective)
+    candidate.bounded += 1
+    if candidate.bounded == 1:  # cheap, and often enough to rule an option out
+        # matmuls say nothing of memory, and ends of prediction intervals may lie below predictions
+        plain = objective != "least_memory" and not scenario.search.robust
+        candidate.bound = factor * least_matmul_seconds(ctx) * (1.0 - PROVEN) if plain else 0.0
+        return
+    table, _ = families(ctx, scenario.search)
+    if not len(table):
+        candidate.status, candidate.bound = "infeasible", inf
+    elif objective == "least_memory":
+        candidate.bound = float(peak_bounds(ctx, table).min())
+    else:
+        lowest = float(family_bounds(ctx, scenario.search, table).min())
+        candidate.bound = max(candidate.bound, factor * lowest)
+        candidate.status = "infeasible" if lowest == inf else candidate.status
 
 
 def least_matmul_seconds(ctx: CostContext) -> float:
-    """Seconds of the greatest batch's weight matmuls at the dense peak: no step is shorter.
+    """Seconds of the largest batch's weight matmuls at the dense peak: no step is shorter.
 
     Three times the forward ones; routers are left out, which are no matmuls to the cost model.
     """
@@ -174,196 +222,101 @@ def least_matmul_seconds(ctx: CostContext) -> float:
         routers = 2.0 * layers * ctx.model.hidden_size * moe.num_experts
     forward = flops.forward_flops_per_token(ctx)
     tokens = float(ctx.training.batch_range[1]) * ctx.training.sequence_length
-    each = 3.0 * (forward.layers + forward.head - routers)
-    return tokens * each / (ctx.num_accelerators * ctx.peak_flops)
+    per_token = 3.0 * (forward.layers + forward.head - routers)
+    return tokens * per_token / (ctx.num_accelerators * ctx.peak_flops)
 
 
-def step_deadline(scenario: Scenario) -> float | None:
-    """Seconds that a step of the greatest batch may take."""
-    search, training = scenario.search, scenario.training
-    if search.step_deadline is not None or search.deadline is None:
-        return search.step_deadline
-    assert training.total_tokens is not None
-    tokens = float(training.batch_range[1]) * training.sequence_length
-    return search.deadline * tokens / training.total_tokens
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What the search found of the chosen option and of all searched ones; the choice as told."""
-
-    best: Found | None
-    all: tuple[Found, ...]
-    choice: Choice
-
-
-def choose(
-    scenario: Scenario, top_k: int, time_limit_seconds: float | None, watch: Watch = unwatched
-) -> Chosen:
-    """The best option by the scenario's objective, and the proof that no other is better."""
-    seconds = inf if time_limit_seconds is None else time_limit_seconds
-    effort = _Effort(top_k, time.monotonic() + seconds, watch)
-    search = scenario.search
-    known = [_Option(one) for one in options(scenario)]
-    if search.objective == "fewest_for_deadline":
-        deadline = step_deadline(scenario)
-        assert deadline is not None
-        best = None
-        for number in counts(scenario):
-            same = [o for o in known if o.scenario.num_accelerators == number]
-            best = _best_first(same, "time", effort, deadline * (1.0 + 1e-12))
-            if best is not None:
-                break
-        for option in known:
-            if best is not None and option.scenario.num_accelerators > number:
-                option.status = "unneeded"
-        return _chosen(scenario, known, best, deadline)
-    best = _best_first(known, search.objective, effort, inf)
-    return _chosen(scenario, known, best, None)
-
-
-_NO_ANSWER = ("infeasible", "unneeded")
-
-
-def _best_first(
-    known: Sequence[_Option],
-    objective: str,
-    effort: _Effort,
-    within: float,
-) -> _Option | None:
-    """The option of the least value, if that is within; options at hand are solved no further than
-    it takes to prove it. Of equal values the fewer accelerators."""
-    order = counter()
-    heap = [(0.0, next(order), option) for option in known]
-    best: _Option | None = None
-    least = within
-    while heap:
-        bound, _, option = heapq.heappop(heap)
-        if bound > least or (best is not None and bound >= least):
-            break
-        if effort.over():
-            option.status = "unknown"
-            continue
-        if option.level < _LEVELS:
-            _raise_bound(option, objective)
-            if option.status != "infeasible":
-                heapq.heappush(heap, (option.bound, next(order), option))
-            continue
-        option.solved = find(option.scenario, effort.top_k, effort.left(), effort.told)
-        factor = _factor(option.scenario, objective)
-        option.bound = max(option.bound, factor * option.solved.bound)
-        found = option.solved.least
-        option.status = "infeasible" if option.solved.bound == inf else "unknown"
-        if found is not None:
-            option.value = factor * found
-            proven = option.bound >= option.value * (1.0 - PROVEN)
-            option.status = "solved" if proven else "unknown"
-            if option.value < least or (best is None and option.value <= least):
-                best, least = option, option.value
-    return best
-
-
-_LEVELS = 2
-PROVEN = 1e-9
-"""Relative slack between a proven value and its bound, which are rounded apart."""
-
-
-def _factor(scenario: Scenario, objective: str) -> float:
-    return float(scenario.num_accelerators) if objective == "accelerator_seconds" else 1.0
-
-
-def _raise_bound(option: _Option, objective: str) -> None:
-    """The next closer bound of an option; infeasible where no layout is legal."""
-    scenario = option.scenario
-    ctx, factor = CostContext.of(scenario), _factor(scenario, objective)
-    if option.level == 0:
-        plain = objective != "least_memory" and not scenario.search.robust
-        option.bound = factor * least_matmul_seconds(ctx) * (1.0 - 1e-9) if plain else 0.0
-    else:
-        table, _ = families(ctx, scenario.search)
-        if not len(table):
-            option.status, option.bound = "infeasible", inf
-        elif objective == "least_memory":
-            option.bound = float(peak_bounds(ctx, table).min())
-        else:
-            lowest = float(family_bounds(ctx, scenario.search, table).min())
-            option.bound = max(option.bound, factor * lowest)
-            option.status = "infeasible" if lowest == inf else option.status
-    option.level += 1
+# ---------------------------------------------------------------- the choice, as the plan tells it
 
 
 def _chosen(
-    scenario: Scenario, known: Sequence[_Option], best: _Option | None, deadline: float | None
+    scenario: Scenario,
+    candidates: Sequence[_Candidate],
+    best: _Candidate | None,
+    deadline_seconds: float | None,
 ) -> Chosen:
-    solved = tuple(option.solved for option in known if option.solved is not None)
-    objective, unit = scenario.search.objective, UNITS[scenario.search.objective]
-    least, most = scenario.training.batch_range
-    scale = 1.0
-    if least != most and objective in ("time", "accelerator_seconds"):
-        scale = PER_TOKENS / (float(most) * scenario.training.sequence_length)
-        unit = unit.replace("a step", "a million tokens")
-    fewest = objective == "fewest_for_deadline"
-
-    def shown(option: _Option, value: float) -> float | None:
-        return None if value == inf else scale * value
-
-    value = bound = gap = None
+    objective = scenario.search.objective
+    unit, scale = UNITS[objective], 1.0
+    if batch_is_open(scenario) and objective in ("time", "accelerator_seconds"):
+        # the search compares steps per token, as of steps of the band's largest batch
+        unit, scale = _per_million_tokens(unit, scenario, scenario.training.batch_range[1])
+    value = bound = None
     if best is not None:
         best.status = "chosen"
-        floor = min((o.bound for o in known if o.status not in _NO_ANSWER), default=inf)
-        value, bound = scale * best.value, scale * min(best.value, floor)
-        if fewest:
-            open_ = [o for o in known if o.status == "unknown"]
-            fewer = min((o.scenario.num_accelerators for o in open_), default=inf)
-            value = float(best.scenario.num_accelerators)
-            bound = min(value, fewer)
-        gap = (value - bound) / value
+        if objective == "fewest_for_deadline":
+            value, bound = _fewest_and_bound(best, candidates)
+        else:
+            value, bound = scale * best.value, scale * _lowest_bound(best, candidates)
     return Chosen(
-        best=None if best is None else best.solved,
-        all=solved,
+        best=None if best is None else best.search,
+        searches=tuple(c.search for c in candidates if c.search is not None),
         choice=Choice(
             objective=objective,
             unit=unit,
             value=value,
             bound=bound,
-            gap_fraction=gap,
-            asked=asked_of(scenario),
-            deadline_seconds=deadline,
-            options=tuple(
-                Option(
-                    num_accelerators=o.scenario.num_accelerators,
-                    precision=o.scenario.training.precision,
-                    status=o.status,
-                    value=shown(o, o.value),
-                    bound=shown(o, o.bound),
-                    step_seconds=None if o.solved is None else o.solved.step_seconds,
-                    layout=None if o.solved is None else o.solved.layout,
-                    global_batch_size=None if o.solved is None else _batch(o.solved.layout),
-                )
-                for o in known
-            ),
+            gap_fraction=None if value is None or bound is None else (value - bound) / value,
+            asked=open_keys(scenario),
+            options=tuple(_option(candidate, scale) for candidate in candidates),
+            deadline_seconds=deadline_seconds,
         ),
     )
 
 
-def _batch(layout: Mapping[str, Any] | None) -> int | None:
-    """Sequences of the batch that a layout's document cuts."""
-    return None if layout is None else sequences(Layout.from_document(layout))
+def _lowest_bound(best: _Candidate, candidates: Sequence[_Candidate]) -> float:
+    """No option is below."""
+    answered = ("infeasible", "unneeded")
+    bounds = [c.bound for c in candidates if c.status not in answered]
+    return min(best.value, min(bounds, default=inf))
+
+
+def _fewest_and_bound(best: _Candidate, candidates: Sequence[_Candidate]) -> tuple[float, float]:
+    """The accelerators of the option, and the fewest of one that was not searched in time."""
+    value = float(best.scenario.num_accelerators)
+    unknown = [c.scenario.num_accelerators for c in candidates if c.status == "unknown"]
+    return value, min(value, float(min(unknown, default=value)))
+
+
+def _option(candidate: _Candidate, scale: float) -> Option:
+    search = candidate.search
+    layout = None if search is None else search.layout
+
+    def known(value: float) -> float | None:
+        return None if value == inf else scale * value
+
+    return Option(
+        num_accelerators=candidate.scenario.num_accelerators,
+        precision=candidate.scenario.training.precision,
+        status=candidate.status,
+        value=known(candidate.value),
+        bound=known(candidate.bound),
+        step_seconds=None if search is None else search.step_seconds,
+        layout=layout,
+        global_batch_size=None if layout is None else sequences(layout),
+    )
 
 
 def choice_of_batch(scenario: Scenario, best: Plan) -> Choice:
-    """What is told of a batch that was chosen from a band, where nothing else was."""
-    scale = 1.0
-    batch = _batch(best.layout)
-    if batch is not None:
-        scale = PER_TOKENS / (float(batch) * scenario.training.sequence_length)
-    least, bound = best.objective_seconds, best.bound_seconds
+    """The choice of a batch from a band, where nothing else was chosen."""
+    unit, scale = UNITS["time"], 1.0
+    batch = None if best.layout is None else sequences(best.layout)
+    unit, scale = _per_million_tokens(unit, scenario, batch)
+    lowest, bound = best.objective_seconds, best.bound_seconds
     return Choice(
         objective="time",
-        unit=UNITS["time"].replace("a step", "a million tokens"),
-        value=None if least is None else scale * least,
-        bound=None if least is None or bound is None else scale * bound,
+        unit=unit,
+        value=None if lowest is None else scale * lowest,
+        bound=None if lowest is None or bound is None else scale * bound,
         gap_fraction=best.gap_fraction,
-        asked=asked_of(scenario),
+        asked=open_keys(scenario),
         options=(),
     )
+
+
+def _per_million_tokens(unit: str, scenario: Scenario, batch: int | None) -> tuple[str, float]:
+    """The unit of a step as one of a million tokens, and what makes it: a step has `batch`
+    sequences; None where there is no step."""
+    unit = unit.replace("a step", "a million tokens")
+    if batch is None:
+        return unit, 1.0
+    return unit, PER_TOKENS / (float(batch) * scenario.training.sequence_length)

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from planner.errors import ExportError
 from planner.frameworks.job import Job
 from planner.frameworks.write import write_launch_files
-from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.scenario import scenario_from_document
 
 
 def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
-    """The job that a plan launches; `notes` are said in the head of every file.
+    """The job that a plan launches; `notes` stand in the head of every file.
 
     Raises:
         ExportError: the plan has no layout, or one that does not fit.
@@ -26,7 +25,7 @@ def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
         )
     return Job(
         scenario=scenario_from_document(plan.inputs, "plan"),
-        layout=Layout.from_document(plan.layout),
+        layout=plan.layout,
         rank_order=plan.rank_order,
         fill=plan.fill or {},
         node_runs=None if plan.nodes is None else tuple(plan.nodes.ranks),
@@ -39,7 +38,7 @@ def launch_job(plan: Plan, notes: Iterable[str] = ()) -> Job:
 
 
 def export_plan(plan: Plan, target: str, notes: Iterable[str] = ()) -> dict[str, str]:
-    """Files of a target, name to text; `notes` are said in their heads.
+    """Files of a target, name to text; `notes` stand in their heads.
 
     Raises:
         UnknownNameError: there is no such target.

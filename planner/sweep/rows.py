@@ -34,8 +34,8 @@ def cells_of(plan: Plan, scenario: Scenario, wall_seconds: float) -> Cells:
     cells.update({name: getattr(plan, name) for name in FIGURES})
     cells.update(status=plan.status, reason=_reason(plan), wall_seconds=wall_seconds)
     if plan.layout is not None:
-        cells["layout"] = layout_label(plan.layout)
-        cells.update({f"layout.{key}": value for key, value in plan.layout.items()})
+        cells["layout"] = plan.layout.label()
+        cells.update({f"layout.{key}": value for key, value in plan.layout.to_document().items()})
     cells.update({f"time.{term}": value for term, value in (plan.time or {}).items()})
     if plan.memory is not None:
         cells.update(peak_bytes=plan.memory.peak_bytes, memory_verdict=plan.memory.verdict)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.advise.advice import LABELS, Action, Explanation
-from planner.advise.explain import explain
+from planner.advise.actions import LABELS, Action
+from planner.advise.explain import Explanation, explain_plan
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.grids import DENSE_GRID
@@ -56,7 +56,7 @@ def plan_of(name: str) -> Plan:
 
 @cache
 def explained(name: str) -> Explanation:
-    return explain(api.load_scenario(name), plan_of(name))
+    return explain_plan(api.load_scenario(name), plan_of(name))
 
 
 def changed(name: str, action: Action) -> tuple[Scenario, dict[str, Any]]:
@@ -65,14 +65,14 @@ def changed(name: str, action: Action) -> tuple[Scenario, dict[str, Any]]:
     plan = plan_of(name)
     assert plan.layout is not None
     derived = ("dp", "edp", "num_microbatches", "schedule", "stage_layers", "dispatcher", "sp")
-    kept = {key: value for key, value in plan.layout.items() if key not in derived}
+    kept = {key: value for key, value in plan.layout.to_document().items() if key not in derived}
     return problem, kept | dict(action.layout)
 
 
 def moves(plan: Plan, action: Action) -> bool:
     assert plan.layout is not None
-    new = [action.layout.get(atom, plan.layout[atom]) for atom in DENSE_GRID.atoms]
-    return action.id in REPLACED or new != [plan.layout[atom] for atom in DENSE_GRID.atoms]
+    new = [action.layout.get(atom, getattr(plan.layout, atom)) for atom in DENSE_GRID.atoms]
+    return action.id in REPLACED or new != [getattr(plan.layout, atom) for atom in DENSE_GRID.atoms]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -216,11 +216,12 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
 
     job, layout = asked("any"), f"tp=1,pp=2,vp={vp},mbs=1,recompute=none"
     plan = api.evaluate(job, layout)
+    assert plan.layout is not None
     steps = {
         split: api.evaluate(job, f"{layout},stage_layers={'+'.join(map(str, split))}").step_seconds
         for split in compositions(6, 2 * vp)
     }
-    told = {action.id: action for action in explain(job, plan).actions}["stage-layers"]
+    told = {action.id: action for action in explain_plan(job, plan).actions}["stage-layers"]
     which = "a better" if vp > 1 else "the best"  # chunks that differ
     assert told.text.startswith(f"{which} split of the layers over {'virtual ' * (vp > 1)}stages: ")
     best = min(step for step in steps.values() if step is not None)
@@ -228,10 +229,10 @@ def test_the_best_split_of_the_layers_is_that_of_enumeration(vp: int) -> None:
     assert told.step_seconds == pytest.approx(best, rel=0.002 if vp > 1 else 1e-9)
     assert told.gain_seconds is not None and told.gain_seconds > 0.01 * (plan.step_seconds or 0)
     even = asked("even")
-    ids = {action.id for action in explain(even, api.evaluate(even, layout)).actions}
+    ids = {action.id for action in explain_plan(even, api.evaluate(even, layout)).actions}
     assert "stage-layers" not in ids  # nor where the best split is there already
-    settled = api.evaluate(job, {**(plan.layout or {}), **told.layout})
-    assert "stage-layers" not in {action.id for action in explain(job, settled).actions}
+    settled = api.evaluate(job, {**plan.layout.to_document(), **told.layout})
+    assert "stage-layers" not in {action.id for action in explain_plan(job, settled).actions}
 
 
 def test_stragglers_and_host_are_worth_what_they_cost() -> None:

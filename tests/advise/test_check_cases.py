@@ -32,7 +32,7 @@ def megatron(given, flags, batch=256, **more):
 
 
 def rules(found):
-    return [error.rule for error in found.broken]
+    return [error.rule for error in found.rules]
 
 
 QWEN = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split " \
@@ -55,7 +55,7 @@ srun python pretrain_gpt.py --micro-batch-size 1 --global-batch-size 256 --bf16 
     if valid:
         assert rules(found) == []
         return
-    (error,) = (error for error in found.broken if error.rule == "experts-fit-ranks")
+    (error,) = (error for error in found.rules if error.rule == "experts-fit-ranks")
     assert f"ep={64 // pp} with pp={pp}" in error.nearest and "pp=2 with ep=32" in error.nearest
     assert found.verdict == "illegal" and not found.runs
     assert any(f"etp·ep = 1·{ep} = {ep}, to divide" in line for line in found.products)
@@ -85,7 +85,7 @@ def test_val_03_derived_products_are_shown_and_etp_inherits_tp(tp, pp, ep, etp):
     flags += "" if etp is None else f" --expert-tensor-parallel-size {etp}"
     found = megatron(scenario("qwen3-30b-a3b", "dgx-h100", 4), flags)
     inherited = tp if etp is None else etp
-    assert found.layout["etp"] == inherited
+    assert found.layout.etp == inherited
     assert any(f"etp·ep = {inherited}·{ep}" in line for line in found.products)
     told = [item.text for item in found.defaults if item.subject == "etp"]
     assert bool(told) is (etp is None and tp > 1)
@@ -108,7 +108,7 @@ def test_val_06_heads_that_tp_does_not_divide():
         "--tensor-model-parallel-size 8 --sequence-parallel --num-layers 60 --hidden-size 6656 "
         "--num-attention-heads 52 --ffn-hidden-size 17920 --swiglu",
     )
-    (error,) = (error for error in found.broken if error.rule == "tp-divides-heads")
+    (error,) = (error for error in found.rules if error.rule == "tp-divides-heads")
     assert error.nearest == ("tp=4", "tp=13") and "DeepSpeed#3634" in error.source
     config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1,
               "tensor_parallel": {"autotp_size": 8}, "bf16": {"enabled": True}}  # fmt: skip
@@ -122,7 +122,7 @@ def test_val_07_a_pipeline_never_loses_layers():
         "--pipeline-model-parallel-size 4 --num-layers 30 --hidden-size 1024 "
         "--num-attention-heads 16 --position-embedding-type rope",
     )
-    (error,) = (error for error in found.broken if error.rule == "stages-even")
+    (error,) = (error for error in found.rules if error.rule == "stages-even")
     assert "pp=3" in error.nearest and "pp=5" in error.nearest
     layout = error.nearest[-1].rpartition(" ")[2]
     assert layout == "Et*7|t*8|t*8|t*7L"
@@ -132,7 +132,7 @@ def test_val_07_a_pipeline_never_loses_layers():
         f"--num-attention-heads 16 --position-embedding-type rope "
         f"--pipeline-model-parallel-layout '{layout}'",
     )
-    assert again.broken == () and sum(again.plan.layout["stage_layers"]) == 30
+    assert again.rules == () and sum(again.plan.layout.stage_layers) == 30
     lost = megatron(
         scenario("gpt-22b", "dgx-a100", 8, **{"training.sequence_length": "2048"}),
         "--pipeline-model-parallel-size 4 --num-layers 30 --hidden-size 1024 "
@@ -165,9 +165,9 @@ def test_val_11_experts_of_torchtitan_are_carved_out_of_the_ranks(ep):
         "--parallelism.context_parallel_degree=2 --parallelism.data-parallel-shard-degree 2 "
         f"--parallelism.expert_parallel_degree {ep} --training.local_batch_size 1",
     )  # fmt: skip
-    assert found.layout["dp"] == 2 and "world-size" not in rules(found)
+    assert found.layout.dp == 2 and "world-size" not in rules(found)
     if ep in (4, 8):
-        assert rules(found) == [] and found.layout["edp"] == 8 // ep
+        assert rules(found) == [] and found.layout.edp == 8 // ep
     else:
         assert {"ep-divides-experts", "experts-fit-ranks"} & set(rules(found))
 
@@ -196,7 +196,7 @@ def test_val_14_batches_of_training_and_validation_divide(flags, rule):
                           scenario("llama3-8b", "dgx-h100", 8), target="megatron")  # fmt: skip
     assert rules(found) == ([] if rule is None else [rule])
     if rule == "eval-batch-divides" and "global-batch-size 12" in flags:
-        assert found.broken[0].nearest == (
+        assert found.rules[0].nearest == (
             "--eval-global-batch-size=8", "--eval-global-batch-size=16"
         )  # fmt: skip
 
@@ -204,13 +204,13 @@ def test_val_14_batches_of_training_and_validation_divide(flags, rule):
 def test_val_15_hierarchical_context_parallelism_needs_its_sizes():
     flags = "--context-parallel-size 8 --cp-comm-type a2a+p2p"
     found = megatron(scenario("llama3-8b", "dgx-h100", 16), flags)
-    (error,) = found.broken
+    (error,) = found.rules
     assert error.rule == "cp-hierarchical-sizes" and "Bridge#2665" in error.source
     assert error.nearest[-1] == "--hierarchical-context-parallel-sizes 4 2"
     given = megatron(scenario("llama3-8b", "dgx-h100", 16),
                      f"{flags} --hierarchical-context-parallel-sizes 4 2")  # fmt: skip
-    assert given.broken == ()
-    assert given.layout["cp_kind"] == "hierarchical" and given.layout["cp_a2a"] == 4
+    assert given.rules == ()
+    assert given.layout.cp_kind == "hierarchical" and given.layout.cp_a2a == 4
     wrong = megatron(scenario("llama3-8b", "dgx-h100", 16),
                      f"{flags} --hierarchical-context-parallel-sizes 4 4")  # fmt: skip
     assert "cp-hierarchical-sizes" in rules(wrong)
@@ -240,12 +240,12 @@ def test_val_16_named_rules_of_megatron(model, flags, rule):
     # the case says 10000, which is 16·625
     found = megatron(scenario(model, "dgx-h100", 16), flags)
     assert rules(found) == ([] if rule is None else [rule])
-    assert all(error.source for error in found.broken)
+    assert all(error.source for error in found.rules)
 
 
 def test_val_16_sequence_parallelism_without_tp_is_off_and_said():
     found = megatron(scenario("llama3-8b", "dgx-h100", 8), "--sequence-parallel")
-    assert found.layout["sp"] is False and found.broken == ()
+    assert found.layout.sp is False and found.rules == ()
     assert [item.subject for item in found.defaults if "turns sequence" in item.text] == ["sp"]
 
 
@@ -268,7 +268,7 @@ def test_topo_03_a_recipe_of_another_machine():
     nodes = megatron(scenario("qwen3-30b-a3b", "dgx-b200", 64, **few), flags)
     (crossing,) = (item for item in nodes.crossings if item.group == "ep")
     assert crossing.inside == 8 and not crossing.best_too
-    assert nodes.better.layout["ep"] <= 8 < nodes.layout["ep"]
+    assert nodes.better.layout.ep <= 8 < nodes.layout.ep
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -94,9 +94,9 @@ def read(name):
 def test_a_script_is_understood(name, no_search):
     kind, (base, changes), count, layout, training, verdict = SCRIPTS[name]
     found = planner.check(read(name), scenario(base, **changes), name)
-    assert found.broken == (), [str(error) for error in found.broken]
+    assert found.rules == (), [str(error) for error in found.rules]
     assert (found.target, found.num_accelerators) == (kind, count)
-    assert {key: found.layout[key] for key in layout} == layout
+    assert {key: found.layout.to_document()[key] for key in layout} == layout
     assert verdict is None or found.verdict == verdict
     assert found.plan.step_seconds > 0 and found.plan.groups
     if training is not None:
@@ -137,7 +137,7 @@ def test_settings_of_a_branch_are_not_judged_and_told():
     assert "branches.sh:7" in str(refused.value) and "--env" in str(refused.value)
     env = {"TP": "2", "PP": "1"}
     found = planner.check(read("branches.sh"), scenario(**EIGHT), "branches.sh", env=env)
-    assert found.layout["tp"] == 2 and found.runs
+    assert found.layout.tp == 2 and found.runs
     (note,) = (item for item in found.unread if "--fp8-format" in item.subject)
     assert note.line == 12 and "only in some cases" in note.text
 
@@ -151,13 +151,13 @@ def test_what_was_ignored_and_misspelt_is_told(no_search):
     text = "--tensor-model-paralel-size 8 --micro-batch-size 1 --global-batch-size 128 --bf16"
     found = planner.check(text, scenario(**EIGHT))
     (item,) = found.ignored
-    assert "did you mean '--tensor-model-parallel-size'" in item.text and found.layout["tp"] == 1
+    assert "did you mean '--tensor-model-parallel-size'" in item.text and found.layout.tp == 1
 
 
 def test_a_here_document_is_named_and_not_read(no_search):
     found = planner.check(read("deepseek-v3.sh"), scenario("deepseek-v3-h800x2048"))
     assert [item.line for item in found.unread if "here-document" in item.text] == [12]
-    assert found.layout["tp"] == 1
+    assert found.layout.tp == 1
 
 
 def test_a_count_that_the_environment_sets_yields_to_the_scenario(no_search):
@@ -214,14 +214,14 @@ def test_a_target_that_is_not_read_has_a_near_match():
 def test_the_same_job_started_twice_is_one_job(no_search):
     line = "torchrun --nproc-per-node 8 p.py --micro-batch-size 1 --global-batch-size 128 --bf16"
     text = f"if [ $X ]; then\n  {line}\nelse\n  {line} --lr 1\nfi"
-    assert planner.check(text, scenario(**EIGHT)).layout["dp"] == 8
+    assert planner.check(text, scenario(**EIGHT)).layout.dp == 8
 
 
 def test_precision_that_the_part_lacks_is_a_broken_rule(no_search):
     text = "--micro-batch-size 1 --global-batch-size 128 --bf16 --fp8-format hybrid"
     given = scenario(**{**EIGHT, "topology": "dgx-a100", "training.sequence_length": 2048})
     found = planner.check(text, given)
-    assert [error.rule for error in found.broken] == ["precision-exists"]
+    assert [error.rule for error in found.rules] == ["precision-exists"]
     assert found.verdict == "illegal" and found.plan is None
 
 
@@ -229,7 +229,7 @@ def test_megatron_core_s_own_refusals_are_rules(no_search):
     text = "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer " \
         "--tensor-model-parallel-size 2 --tp-comm-overlap"  # fmt: skip
     found = planner.check(text, scenario(**EIGHT))
-    (error,) = found.broken
+    (error,) = found.rules
     assert error.rule == "megatron-core" and "sequence parallelism" in error.message
     assert found.plan is None and not found.runs
 
@@ -240,9 +240,9 @@ def test_all_broken_rules_are_said_not_the_first_alone(no_search):
         "--seq-length 8190"  # fmt: skip
     found = planner.check(text, scenario(**EIGHT))
     assert {"batch-divides", "sp-divides-sequence", "cp-divides-sequence"} <= {
-        error.rule for error in found.broken
+        error.rule for error in found.rules
     }  # fmt: skip
-    assert all(error.source and error.message for error in found.broken)
+    assert all(error.source and error.message for error in found.rules)
 
 
 def test_a_layout_that_does_not_fit_will_not_run(no_search):
@@ -299,7 +299,7 @@ def test_the_document_is_json(no_search):
 
     found = planner.check(read("args.txt"), scenario(num_accelerators=8))
     document = json.loads(json.dumps(found.to_document(), allow_nan=False))
-    assert document["runs"] is True and document["schema_version"] == 1
+    assert document["runs"] is True and document["schema_version"] == 2
     assert {item["key"] for item in document["understood"]} >= {"tp", "pp", "mbs"}
     assert document["plan"]["layout"]["tp"] == 2 and document["rules"] == []
 
@@ -308,10 +308,10 @@ def test_what_a_file_leaves_to_the_program_is_said_and_may_be_given(no_search):
     given = scenario("llama3-8b-torchtitan-h100x64", num_accelerators=16)
     text = read("accelerate_fsdp.yaml")
     found = planner.check(text, given)
-    assert found.layout["mbs"] == 1
+    assert found.layout.mbs == 1
     assert {"mbs", "training"} <= {item.subject for item in found.defaults}
     found = planner.check(text, given, layout="mbs=2")
-    assert found.layout["mbs"] == 2 and "mbs" not in {item.subject for item in found.defaults}
+    assert found.layout.mbs == 2 and "mbs" not in {item.subject for item in found.defaults}
     with pytest.raises(InputError, match="is said by the script: fsdp_config"):
         planner.check(text, given, layout="recompute=none")
 
@@ -319,9 +319,9 @@ def test_what_a_file_leaves_to_the_program_is_said_and_may_be_given(no_search):
 def test_a_target_can_be_forced(no_search):
     given = scenario("llama3-8b-torchtitan-h100x64")
     text = "[parallelism]\ntensor_parallel_degree=2\n[compile]\nenable=true\n"
-    assert planner.check(text, given).layout["tp"] == 2
+    assert planner.check(text, given).layout.tp == 2
     plain = 'x="1"\n' + text
-    assert planner.check(plain, given, target="torchtitan-toml").layout["tp"] == 2
+    assert planner.check(plain, given, target="torchtitan-toml").layout.tp == 2
     with pytest.raises(InputError, match="nothing in it is known of megatron"):
         planner.check("--parallelism.tensor_parallel_degree 2", given, target="megatron")
 
@@ -367,7 +367,7 @@ def test_choices_that_a_search_does_not_try_are_judged(flags, key, value, no_sea
         f"--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer {flags}"
     )
     found = planner.check(text, scenario(**EIGHT))
-    assert found.layout[key] == value and found.broken == ()
+    assert getattr(found.layout, key) == value and found.rules == ()
     approximated = "uniform" in flags or "mlp" in flags
     assert any(item.subject == "recompute" for item in found.otherwise) is approximated
 
@@ -384,5 +384,5 @@ def test_schedules_of_torchtitan(schedule, kind, vp, no_search):
         "--training.local_batch_size 8 activation-checkpoint:full " \
         f"--parallelism.pipeline_parallel_schedule {schedule}"  # fmt: skip
     found = planner.check(text, scenario("llama3-8b-torchtitan-h100x64"))
-    assert (found.layout["schedule"], found.layout["vp"], found.broken) == (kind, vp, ())
+    assert (found.layout.schedule, found.layout.vp, found.rules) == (kind, vp, ())
     assert any(item.subject == "schedule" for item in found.otherwise) is (schedule == "GPipe")

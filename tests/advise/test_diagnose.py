@@ -9,10 +9,8 @@ from functools import cache
 import pytest
 
 from planner import api
-from planner.advise.advice import Diagnosis
-from planner.advise.baseline import Baseline
-from planner.advise.contexts import with_slow_tier
-from planner.advise.diagnose import NEAR_FRACTION, slow_factor
+from planner.advise.baseline import Baseline, with_slow_tier
+from planner.advise.diagnose import NEAR_FRACTION, Diagnosis, slow_factor
 from planner.advise.measured import KEYS, read_measured
 from planner.cost import flops
 from planner.cost.context import CostContext

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from planner import api
-from planner.advise.advice import LABELS, Explanation, GroupPlace
-from planner.advise.explain import depth, explain
+from planner.advise.actions import LABELS
+from planner.advise.explain import Explanation, GroupPlace, depth, explain_plan
 from planner.planning.plan import Plan
 from tests.expert_scenarios import experts
 from tests.scenarios import (
@@ -30,7 +30,7 @@ from tests.scenarios import (
 
 
 def explained(name: str) -> Explanation:
-    return explain(api.load_scenario(name), shipped_plan(name))
+    return explain_plan(api.load_scenario(name), shipped_plan(name))
 
 
 def places(explanation: Explanation) -> dict[str, GroupPlace]:
@@ -69,7 +69,7 @@ def test_ranks_are_those_of_the_intensities(found: Explanation) -> None:
 def test_ridge_and_ratio_are_of_the_tier_that_sets_the_pace(found: Explanation) -> None:
     plan = shipped_plan(SHIPPED_4D[0])
     rates = {t.name: t.bytes_per_second for t in api.scenario_of(plan).topology.tiers}
-    peak = plan.mfu_denominator["peak_flops"] if plan.mfu_denominator else 0.0
+    peak = plan.mfu_denominator.peak_flops if plan.mfu_denominator else 0.0
     for name, place in places(found).items():
         tiers = plan.groups[name].tiers
         assert tiers[place.tier]["busy_seconds"] == max(c["busy_seconds"] for c in tiers.values())
@@ -108,13 +108,13 @@ def test_an_inversion_is_told_with_what_the_other_order_costs() -> None:
         model=model(num_layers=4),
     )
     plan = api.evaluate(problem, "tp=2,pp=2")
-    assert not explain(problem, plan).inversions
+    assert not explain_plan(problem, plan).inversions
     groups = dict(zip(("tp", "pp"), (plan.groups["tp"], plan.groups["pp"]), strict=True))
     exchanged = {
         "tp": replace(groups["tp"], split=groups["pp"].split, tiers=groups["pp"].tiers),
         "pp": replace(groups["pp"], split=groups["tp"].split, tiers=groups["tp"].tiers),
     }
-    (pair,) = explain(problem, replace(plan, groups=exchanged)).inversions
+    (pair,) = explain_plan(problem, replace(plan, groups=exchanged)).inversions
     assert (pair.inner, pair.outer) == ("pp", "tp")
     assert pair.exchange_seconds == plan.swaps[0].seconds
 
@@ -142,7 +142,7 @@ def test_a_plan_in_rank_order_is_explained_too() -> None:
         training=training(global_batch_size=5),
     )
     plan = api.evaluate(problem, "dp=5")
-    found = explain(problem, plan)
+    found = explain_plan(problem, plan)
     assert plan.placement is None and found.regime is not None
     assert sum(found.regime.ledger.values()) == pytest.approx(plan.step_seconds)
     assert all(group.exchanges == {} for group in found.groups)
@@ -192,7 +192,7 @@ def test_experts_groups_that_share_an_atom_are_exchanged_alike() -> None:
         training=small_training(sequence_length=960, global_batch_size=16),
         software=small_software(dispatchers=("flex",), recompute=("none",)),
     )
-    found = explain(job, api.evaluate(job, "ep=4,pp=2"))
+    found = explain_plan(job, api.evaluate(job, "ep=4,pp=2"))
     groups = places(found)
     assert set(groups) == {"ep", "edp", "shard", "pp"}
     for name, place in groups.items():

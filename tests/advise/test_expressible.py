@@ -20,7 +20,7 @@ def titan():
     """A plan of ZeRO-3 under torchtitan's profile: Megatron's exports have neither."""
     scenario = planner.load_scenario("llama3-8b-torchtitan-h100x64")
     found = planner.plan(scenario, top_k=1)
-    assert found.layout["zero_stage"] in (2, 3)
+    assert found.layout.zero_stage in (2, 3)
     return found
 
 
@@ -29,7 +29,7 @@ def test_refusal_says_every_reason_and_the_best_expressible(titan):
         planner.export_plan(titan, "megatron")
     text = str(refused.value)
     assert "scored for software torchtitan" in text
-    assert f"zero_stage {titan.layout['zero_stage']} is not expressible" in text
+    assert f"zero_stage {titan.layout.zero_stage} is not expressible" in text
     assert "the best expressible plan is" in text and "--resolve writes it" in text
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.advise import shrink as shrinking
-from planner.advise.shrunk import BEST, FEWER, SAME, Shrunk
+from planner.advise.shrink import BEST, FEWER, SAME, Shrunk
 from planner.cli import main
 from planner.errors import InputError
 from planner.planning.plan import Plan
@@ -59,11 +59,11 @@ def test_a_spare_takes_the_place_of_a_lost_node() -> None:
 def test_without_spares_dp_shrinks_to_what_divides_the_batch() -> None:
     """4 nodes less one: dp 3 does not divide the batch of 64, dp 2 does."""
     found = api.shrink(former(0), ["n1.1"])
-    assert found.usable == 24
+    assert found.usable_accelerators == 24
     assert names(found)[FEWER] == 16
     fewer = next(option for option in found.options if option.name == FEWER)
     assert fewer.plan.layout is not None and former(0).layout is not None
-    assert fewer.plan.layout["dp_shard"] == 2
+    assert fewer.plan.layout.dp_shard == 2
     assert 0.5 < fewer.loss_fraction < 1.1  # half the accelerators, the same batch
     for option in found.options:
         training = option.plan.inputs["training"]
@@ -87,13 +87,13 @@ def test_the_best_is_the_best_of_every_number() -> None:
         if one.objective_seconds is not None:
             steps.append(one.objective_seconds)
     assert best.plan.objective_seconds == pytest.approx(min(steps), rel=1e-9)
-    assert len(found.searched) + found.ruled_out <= 3
+    assert len(found.searched_num_accelerators) + found.ruled_out_by_bound <= 3
 
 
 def test_a_plan_without_an_inventory_has_its_own_nodes() -> None:
     found = api.shrink(without_inventory(), ["h3"])
     assert found.lost == ("h3",)
-    assert found.usable == 24
+    assert found.usable_accelerators == 24
     assert names(found)[FEWER] == 16
 
 
@@ -140,13 +140,13 @@ def test_the_limit_is_of_all_numbers_together(monkeypatch: pytest.MonkeyPatch) -
     """Out of time none is searched, and none counts as ruled out."""
     monkeypatch.setattr(shrinking, "plan", lambda *_, **__: 1 / 0)
     found = api.shrink(former(), ["n1.1"], time_limit_seconds=0.0)
-    assert found.searched == () and found.ruled_out == 0
+    assert found.searched_num_accelerators == () and found.ruled_out_by_bound == 0
     assert names(found).keys() <= {SAME, FEWER} and found.options
 
 
 def test_where_all_are_lost_nothing_is_left(tmp_path: Path) -> None:
     found = api.shrink(former(0), ["n*"])
-    assert (found.usable, found.options) == (0, ())
+    assert (found.usable_accelerators, found.options) == (0, ())
     (tmp_path / "plan.json").write_text(json.dumps(former(0).to_document()))
     run = CliRunner().invoke(main, ["shrink", str(tmp_path), "--lose", "n*"])
     assert run.exit_code == 1

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from planner import api
 from planner.advise import break_even as breaking
 from planner.advise.break_even import MATCH_FRACTION, WIDTH_FRACTION, fsdp_break_even, fsdp_scenario
-from planner.advise.outlook import WhatIf
-from planner.advise.replan import changed, step_of
+from planner.advise.changes import changed_scenario, step_of
 from planner.advise.scaling import scaling_curve
 from planner.advise.upgrades import ideas, network_keys
-from planner.advise.what_if import what_if
+from planner.advise.what_if import WhatIf, what_if
 from planner.cli import main
 from planner.errors import InputError
 from planner.problem.batch import Band
@@ -74,7 +73,7 @@ def test_a_gain_is_the_difference_of_two_plans() -> None:
     by_id = upgrades(found)
     for idea in ideas(base):
         if idea.impossible is None:
-            again = objective(changed(base, idea.set))
+            again = objective(changed_scenario(base, idea.set))
             assert by_id[idea.id].step_seconds == again
             assert by_id[idea.id].gain_fraction == pytest.approx(1.0 - again / first)
     assert by_id["fp8"].step_seconds is None and "no fp8" in by_id["fp8"].infeasible
@@ -108,7 +107,7 @@ def test_half_of_all_latency_halves_what_is_nothing_but_latency() -> None:
     plan = api.plan(base, top_k=1)
     assert plan.time is not None and plan.time["tp"] > 0
     found = next(idea for idea in ideas(base) if idea.id == "latency")
-    faster = objective(changed(base, found.set))
+    faster = objective(changed_scenario(base, found.set))
     assert plan.objective_seconds is not None
     assert plan.objective_seconds - faster == pytest.approx(plan.time["tp"] / 2, rel=1e-9)
 
@@ -126,7 +125,7 @@ def test_eight_bits_halve_what_is_nothing_but_matmuls() -> None:
     plan = api.plan(base, top_k=1)
     idea = next(idea for idea in ideas(base) if idea.id == "fp8")
     assert idea.impossible is None and plan.time is not None
-    fast = api.plan(changed(base, idea.set), top_k=1)
+    fast = api.plan(changed_scenario(base, idea.set), top_k=1)
     assert fast.time is not None
     head = 3 * 2 * 64 * 8192 * 1 / PEAK  # stays in 16 bits
     assert fast.time["compute_gemm"] - head == pytest.approx(
@@ -151,7 +150,7 @@ def test_what_cannot_be_is_said() -> None:
 def test_a_wider_cluster_is_made_where_there_is_too_little_of_it() -> None:
     idea = {i.id: i for i in ideas(quick())}["accelerators"]
     assert idea.set == {"num_accelerators": 32, "topology.tiers.1.width": 8}
-    assert changed(quick(), idea.set).topology.num_accelerators == 32
+    assert changed_scenario(quick(), idea.set).topology.num_accelerators == 32
 
 
 @settings(deadline=None, max_examples=6)
@@ -163,9 +162,9 @@ def test_better_machines_are_never_slower(
     factor: float, least: float, latency: float, memory: float
 ) -> None:
     base = quick()
-    slow = objective(changed(base, network_keys(base, least)))
+    slow = objective(changed_scenario(base, network_keys(base, least)))
     now = objective(base)
-    assert slow >= now >= objective(changed(base, network_keys(base, factor)))
+    assert slow >= now >= objective(changed_scenario(base, network_keys(base, factor)))
     tiers = tuple(
         tier.replace(
             fabric=tier.fabric.replace(
@@ -186,7 +185,7 @@ def fsdp_ratio(base: Scenario, bytes_per_second: float, now: float) -> float:
     """FSDP's least step over the best one, each planned by itself."""
     fsdp, _ = fsdp_scenario(base)
     keys = network_keys(base, bytes_per_second / now)
-    return objective(changed(fsdp, keys)) / objective(changed(base, keys))
+    return objective(changed_scenario(fsdp, keys)) / objective(changed_scenario(base, keys))
 
 
 @pytest.mark.parametrize("batch", [16, 64])
@@ -211,7 +210,7 @@ def test_both_sides_of_the_break_even(batch: int) -> None:
 def test_never_and_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks that data parallelism alone can use: FSDP's gathers are never free, but cost
     nothing beside latency on endless links; with a latency of the network they always do."""
-    monkeypatch.setattr(breaking, "LEAST_TIMES", 0.5)
+    monkeypatch.setattr(breaking, "LOWEST_FACTOR", 0.5)
     alone = quick(search=Search(tp=(1,), cp=(1,), pp=(1,), zero_stage=(3,)))
     found = fsdp_break_even(alone)
     assert found.verdict == "always" and found.lower is None  # there is nothing else

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.advise.why_not import why_not
-from planner.advise.why_not_answer import WhyNot
+from planner.advise.why_not import WhyNot, why_not
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
@@ -287,7 +286,7 @@ def test_a_chunk_at_an_end_may_be_empty() -> None:
     scenario = small_scenario(8, software=small_software(empty_end_chunks=True))
     answer = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 1, 1, 1, 0)})
     assert answer.verdict == "slower" and answer.other is not None
-    assert answer.other.layout is not None and answer.other.layout["vp"] == 3
+    assert answer.other.layout is not None and answer.other.layout.vp == 3
     refused = why_not(scenario, {"pp": 2, "stage_layers": (0, 1, 0, 2, 0, 1)})  # a rank without
     assert refused.verdict == "illegal"
 
@@ -334,7 +333,7 @@ def test_where_the_least_memory_is_asked_for_peaks_are_held_against_it() -> None
     scenario = small_scenario(8, search=Search(objective="least_memory"))
     best = api.plan(scenario, 1)
     assert best.memory is not None and best.layout is not None
-    given = {"tp": 1 if best.layout["tp"] > 1 else 2}
+    given = {"tp": 1 if best.layout.tp > 1 else 2}
     answer = why_not(scenario, given, best)
     alone = api.plan(scenario.replace(search=Search(objective="least_memory", tp=(given["tp"],))))
     assert alone.memory is not None

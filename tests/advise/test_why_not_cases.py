@@ -69,7 +69,7 @@ def test_val_11_experts_are_carved_out_of_the_ranks(ep: int) -> None:
     answer = why_not(scenario, f"tp=2,cp=2,dp_shard=2,ep={ep}")
     assert answer.verdict in ("slower", "best")
     assert answer.other is not None and answer.other.layout is not None
-    assert answer.other.layout["edp"] == 8 // (answer.other.layout["etp"] * ep)
+    assert answer.other.layout.edp == 8 // (answer.other.layout.etp * ep)
     assert why_not(scenario, "tp=2,cp=2,dp_shard=2,ep=16").verdict == "illegal"
 
 

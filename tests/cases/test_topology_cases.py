@@ -35,7 +35,7 @@ def test_thr_14_nodes_without_nvlink(nodes: int) -> None:
         }  # fmt: skip
         found = api.evaluate(api.load_scenario("llama2-7b-a100pciex16", changes), "mbs=1")
         assert found.layout is not None and found.mfu is not None
-        assert (found.layout["dp"], found.layout["zero_stage"]) == (num, 1)
+        assert (found.layout.dp, found.layout.zero_stage) == (num, 1)
         return 312 * found.mfu  # dense BF16 of either A100
 
     plain, nvlink = tflops("a100-pcie", 8 * nodes), tflops("dgx-a100", 8)
@@ -96,8 +96,8 @@ def test_topo_03_experts_and_recompute_are_solved_together() -> None:
     of experts there, and what each holds more of is paid for by recompute."""
     rack, nodes = best("gb200-nvl72"), best("dgx-b200")
     assert rack.layout is not None and nodes.layout is not None
-    assert (rack.layout["ep"], rack.layout["recompute"]) == (64, "none")
-    assert nodes.layout["ep"] < 64 and nodes.layout["recompute"] != "none"
+    assert (rack.layout.ep, rack.layout.recompute) == (64, "none")
+    assert nodes.layout.ep < 64 and nodes.layout.recompute != "none"
     copied = best("dgx-b200", ep=(64,), recompute=("none",))
     assert copied.step_seconds is not None and nodes.step_seconds is not None
     assert copied.step_seconds > nodes.step_seconds
@@ -106,7 +106,7 @@ def test_topo_03_experts_and_recompute_are_solved_together() -> None:
 
 def test_topo_03_eight_ranks_of_experts_fit_with_recompute_alone() -> None:
     eight, bare = best("dgx-b200", ep=(8,)), best("dgx-b200", ep=(8,), recompute=("none",))
-    assert eight.layout is not None and eight.layout["recompute"] == "full"
+    assert eight.layout is not None and eight.layout.recompute == "full"
     assert bare.status == "infeasible"
 
 

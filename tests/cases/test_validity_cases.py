@@ -66,7 +66,7 @@ def test_val_03_expert_tensor_parallelism_is_always_written(
     assert flags["--expert-tensor-parallel-size"] == str(etp)
     assert flags["--expert-model-parallel-size"] == str(ep)
     assert plan.layout is not None
-    assert plan.layout["edp"] * etp * ep * pp == 4
+    assert plan.layout.edp * etp * ep * pp == 4
 
 
 # --- val-07: NVIDIA/Megatron-LM#1304 --------------------------------------------------------------

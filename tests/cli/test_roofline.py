@@ -7,7 +7,7 @@ import json
 import pytest
 
 from planner import api
-from planner.advise.roofline import roofline_of
+from planner.advise.cluster_roofline import roofline_of
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
 from tests.cli.test_cli import fails, run

@@ -86,4 +86,4 @@ def test_random_plans_are_validated_and_read_back():
             table, _, key = name.partition(".")
             expected = job["overrides"][table][key]
             assert value == expected or str(value) == str(expected), (name, drawn.layout)
-        assert answer["data_parallel_size"] == drawn.layout["dp"]
+        assert answer["data_parallel_size"] == drawn.layout.dp

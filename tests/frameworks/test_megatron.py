@@ -22,7 +22,7 @@ NAME = "megatron-args.sh"
 
 
 def with_layout(**changes):
-    return replace(fabricated_plan(), layout=replace(LAYOUT, **changes).to_document())
+    return replace(fabricated_plan(), layout=replace(LAYOUT, **changes))
 
 
 def with_inputs(part, **changes):
@@ -86,14 +86,14 @@ def test_one_flag_per_line_and_the_stamp():
 
 
 def test_even_virtual_stages_use_the_count_of_layers(tmp_path):
-    plan = replace(with_inputs("model", num_layers=128), layout=LAYOUT.to_document())
+    plan = replace(with_inputs("model", num_layers=128), layout=LAYOUT)
     found = flags(plan, tmp_path)
     assert found["--num-layers-per-virtual-pipeline-stage"] == "4"
     assert "--pipeline-model-parallel-layout" not in found
 
 
 def test_even_plain_pipeline_needs_no_split_flag(tmp_path):
-    plan = replace(with_inputs("model", num_layers=128), layout=replace(LAYOUT, vp=1).to_document())
+    plan = replace(with_inputs("model", num_layers=128), layout=replace(LAYOUT, vp=1))
     assert not [f for f in flags(plan, tmp_path) if "stage" in f or f.endswith("-layout")]
 
 
@@ -117,12 +117,12 @@ def test_layout_text_unrolls_to_the_chunks(chunks):
 
 
 def test_tp_pp_dp_order_sets_the_mapping_flag(tmp_path):
-    order = [("tp", 8), ("pp", 16), ("dp_shard", 128)]
+    order = (("tp", 8), ("pp", 16), ("dp_shard", 128))
     assert "--use-tp-pp-dp-mapping" in flags(replace(fabricated_plan(), rank_order=order), tmp_path)
 
 
 def test_order_in_pieces_that_adjoin_is_the_same_order(tmp_path):
-    order = [("tp", 8), ("dp_shard", 32), ("cp", 1), ("dp_shard", 4), ("pp", 16)]
+    order = (("tp", 8), ("dp_shard", 32), ("cp", 1), ("dp_shard", 4), ("pp", 16))
     found = flags(replace(fabricated_plan(), rank_order=order), tmp_path)
     assert "--use-tp-pp-dp-mapping" not in found
 
@@ -130,9 +130,9 @@ def test_order_in_pieces_that_adjoin_is_the_same_order(tmp_path):
 @pytest.mark.parametrize(
     "order",
     [
-        [("dp_shard", 128), ("tp", 8), ("pp", 16)],
-        [("tp", 8), ("dp_shard", 4), ("pp", 16), ("dp_shard", 32)],
-        [("pp", 16), ("tp", 8), ("dp_shard", 128)],
+        (("dp_shard", 128), ("tp", 8), ("pp", 16)),
+        (("tp", 8), ("dp_shard", 4), ("pp", 16), ("dp_shard", 32)),
+        (("pp", 16), ("tp", 8), ("dp_shard", 128)),
     ],
 )
 def test_custom_orders_are_refused_with_what_is_expressible(order):
@@ -160,7 +160,7 @@ def test_plain_data_parallelism(tmp_path):
 def test_shard_groups(tmp_path):
     plan = replace(
         with_layout(dp_shard=32, dp_replicate=4),
-        rank_order=[("tp", 8), ("dp_shard", 32), ("dp_replicate", 4), ("pp", 16)],
+        rank_order=(("tp", 8), ("dp_shard", 32), ("dp_replicate", 4), ("pp", 16)),
     )
     assert flags(plan, tmp_path)["--num-distributed-optimizer-instances"] == "4"
 
@@ -169,7 +169,7 @@ def test_shard_groups(tmp_path):
 def test_context_parallelism(kind, flag, tmp_path):
     plan = replace(
         with_layout(cp=2, dp_shard=64, cp_kind=kind),
-        rank_order=[("tp", 8), ("cp", 2), ("dp_shard", 64), ("pp", 16)],
+        rank_order=(("tp", 8), ("cp", 2), ("dp_shard", 64), ("pp", 16)),
     )
     found = flags(plan, tmp_path)
     assert (found["--context-parallel-size"], found["--cp-comm-type"]) == ("2", flag)
@@ -178,7 +178,7 @@ def test_context_parallelism(kind, flag, tmp_path):
 def test_hierarchical_context_parallelism_names_both_sizes():
     plan = replace(
         with_layout(cp=8, dp_shard=16, cp_kind="hierarchical", cp_a2a=4),
-        rank_order=[("tp", 8), ("cp", 8), ("dp_shard", 16), ("pp", 16)],
+        rank_order=(("tp", 8), ("cp", 8), ("dp_shard", 16), ("pp", 16)),
     )
     text = export_plan(plan, "megatron")[NAME]
     assert "--cp-comm-type a2a+p2p" in text

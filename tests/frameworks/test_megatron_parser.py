@@ -9,7 +9,6 @@ import pytest
 from planner.errors import ExportError
 from planner.frameworks.job import order_name
 from planner.frameworks.target import target
-from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import framework_groups
 from planner.layouts.stage_split import chunk_layers
 from planner.planning.export import export_plan, launch_job
@@ -136,7 +135,7 @@ def test_what_is_built_is_what_was_planned(answered):
 def test_groups_are_those_of_the_rank_table(answered):
     orders = Counter()
     for plan, job, answer in answered[0]:
-        layout = Layout.from_document(plan.layout)
+        layout = plan.layout
         name = order_name(plan.rank_order, target("megatron"))
         orders[name] += 1
         ours = framework_groups(layout, target("megatron").orders[name])

@@ -123,7 +123,7 @@ def test_variables_are_set_where_they_are_called_for():
     )
     tiers[1] = sharp.topology.tiers[1]
     given = reduced.replace(topology=reduced.topology.replace(tiers=tuple(tiers)))
-    plan = plan_of(given, Layout.from_document(small().layout), ("tp", "cp", "dp", "pp"))
+    plan = plan_of(given, small().layout, ("tp", "cp", "dp", "pp"))
     assert "export NCCL_COLLNET_ENABLE=1" in export_plan(plan, "slurm")["job.sbatch"]
 
 

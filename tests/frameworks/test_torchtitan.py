@@ -172,7 +172,7 @@ def test_legal_plans_are_accepted_and_read_back(answered):
 @pytest.mark.parsers
 def test_meshes_are_those_of_the_rank_table(answered):
     for drawn, job, answer in answered:
-        layout = Layout.from_document(drawn.layout)
+        layout = drawn.layout
         ours = framework_groups(layout, AXES)
         for rank in job["ranks"]:
             for group, members in answer["groups"][str(rank)].items():

@@ -104,6 +104,6 @@ def plan_of(given: Scenario, layout: Layout, axes: Sequence[str]) -> Plan:
         inputs=document,
         inputs_sha256=inputs_sha256(document),
         status="feasible",
-        layout=layout.to_document(),
+        layout=layout,
         rank_order=order,
     )

@@ -14,8 +14,8 @@ from planner import api
 from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.planning import choosing
-from planner.planning.choosing import counts, least_matmul_seconds
+from planner.planning.choosing import least_matmul_seconds
+from planner.planning.options import counts, is_open
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario
 from planner.problem.batch import Band
@@ -176,7 +176,7 @@ def test_the_least_memory_with_experts_runs_everything_again() -> None:
     plan = api.plan(base, top_k=1)
     assert plan.choice is not None
     assert plan.choice.value == pytest.approx(float(peaks.min()), rel=1e-12)
-    assert plan.layout is not None and plan.layout["recompute"] != "none"
+    assert plan.layout is not None and plan.layout.recompute != "none"
 
 
 # --- what choices there are -----------------------------------------------------------------------
@@ -252,8 +252,9 @@ def test_the_plan_file_holds_the_choice() -> None:
     }
     alone = chosen_scenario(base, plan)
     assert alone.num_accelerators == plan.inputs["num_accelerators"]
-    assert not choosing.is_open(alone)
-    assert api.evaluate(alone, plan.layout or {}).step_seconds == plan.step_seconds
+    assert not is_open(alone)
+    assert plan.layout is not None
+    assert api.evaluate(alone, plan.layout).step_seconds == plan.step_seconds
 
 
 def test_out_of_time_the_bound_is_honest() -> None:
@@ -321,7 +322,7 @@ def test_runners_up_of_a_band_lose_per_token() -> None:
     assert plan.tokens_per_second is not None and plan.time is not None
     batches = set()
     for runner in plan.runners_up:
-        batch = runner.layout["dp"] * runner.layout["mbs"] * runner.layout["num_microbatches"]
+        batch = runner.layout.dp * runner.layout.mbs * runner.layout.num_microbatches
         rate = batch * 2048 / runner.step_seconds
         assert runner.loss_fraction == pytest.approx(plan.tokens_per_second / rate - 1.0)
         assert sum(runner.terms.values()) == pytest.approx(
@@ -367,6 +368,6 @@ def test_oth_02_an_elastic_table_of_node_counts(
     assert plan.status == "optimal" and plan.layout is not None and plan.memory is not None
     batch = plan.inputs["training"]["global_batch_size"]
     assert abs(batch - 2880) <= 288
-    assert batch == plan.layout["dp"] * plan.layout["mbs"] * plan.layout["num_microbatches"]
-    assert plan.layout["dp"] * tp == 8 * nodes
+    assert batch == plan.layout.dp * plan.layout.mbs * plan.layout.num_microbatches
+    assert plan.layout.dp * tp == 8 * nodes
     assert plan.memory.verdict == "fits"

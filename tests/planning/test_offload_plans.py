@@ -43,7 +43,7 @@ def test_searched_only_where_named() -> None:
     both = api.load_scenario(NAME, job | {"search.offload": "[none, optimizer]"})
     found = api.plan(both, top_k=1)
     assert found.status == "optimal" and found.layout is not None
-    assert found.layout["offload"] == "optimizer"
+    assert found.layout.offload == "optimizer"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from planner import api
 from planner.cost.context import CostContext
 from planner.layouts.grids import DENSE_GRID
 from planner.problem.scenario import Scenario, Search
-from planner.search.space.given import given_layout
 from tests.oracles import all_placements, plain_least_step, plain_step
 from tests.scenarios import (
     SHIPPED_4D,
@@ -140,11 +139,11 @@ def test_faster_memory_helps_where_one_matmul_hides_two_kinds_of_traffic(
 def test_tp_is_found_innermost_where_every_axis_is_in_use(name: str) -> None:
     plan = shipped_plan(name)
     assert plan.status == "optimal" and plan.layout is not None and plan.rank_order is not None
-    assert all(plan.layout[axis] > 1 for axis in ("tp", "cp", "pp", "dp"))
+    assert all(getattr(plan.layout, axis) > 1 for axis in ("tp", "cp", "pp", "dp"))
     assert plan.rank_order[0][0] == "tp"
     assert plan.placement is not None
     innermost = next(iter(plan.placement["tp"]))
-    assert plan.placement["tp"][innermost] == plan.layout["tp"]
+    assert plan.placement["tp"][innermost] == plan.layout.tp
 
 
 @pytest.mark.parametrize("name", SHIPPED_4D)
@@ -167,7 +166,8 @@ def test_every_group_has_both_intensities_and_a_wall(name: str) -> None:
 def test_every_pair_has_a_swap_and_none_gains(name: str) -> None:
     plan = shipped_plan(name)
     pairs = {frozenset(swap.atoms) for swap in plan.swaps}
-    used = [atom for atom in DENSE_GRID.atoms if plan.layout is not None and plan.layout[atom] > 1]
+    assert plan.layout is not None
+    used = [atom for atom in DENSE_GRID.atoms if getattr(plan.layout, atom) > 1]
     assert pairs == {frozenset((a, b)) for a in used for b in used if a != b}
     costs = [swap.seconds for swap in plan.swaps]
     assert all(seconds is None or seconds >= 0 for seconds in costs)
@@ -213,7 +213,8 @@ def test_tp_is_rightly_not_innermost_for_short_sequences_under_zero_3() -> None:
     assert plan.groups["shard"].intensity < plan.groups["tp"].intensity
     # every placement that has tp inside, one by one, is far slower
     ctx = CostContext.of(scenario)
-    layout = given_layout(ctx, plan.layout or {})
+    assert plan.layout is not None
+    layout = replace(plan.layout, stage_layers=None)
     rows = all_placements(layout.degrees(), scenario.topology.widths)
     inside = min(plain_step(ctx, layout, row) for row in rows if row[0][0] > 1)
     assert plan.objective_seconds == pytest.approx(plain_least_step(ctx, layout), rel=1e-9)
@@ -233,8 +234,8 @@ def test_a_free_placement_beats_every_order_of_the_framework() -> None:
 def test_the_plan_says_what_a_rank_file_of_ones_own_would_gain(name: str) -> None:
     plan, scenario = shipped_plan(name), api.load_scenario(name)
     ctx = CostContext.of(scenario)
-    layout = replace(given_layout(ctx, plan.layout or {}), stage_layers=None)
-    assert plan.step_seconds is not None
+    assert plan.step_seconds is not None and plan.layout is not None
+    layout = replace(plan.layout, stage_layers=None)
     gain = plan.step_seconds / plain_least_step(ctx, layout) - 1
     assert plan.rank_order_name is not None
     assert plan.custom_order_gain_fraction == pytest.approx(gain, abs=1e-9)

@@ -89,7 +89,6 @@ def on_nodes() -> dict[str, Any]:
         ("placement.tp.nvlink", 1), ("nodes.spares.0", "h999"), ("nodes.left_out.h040", "drained"),
         ("choice.objective", "speed"), ("choice.value", 1.0), ("choice.options", []),
         ("choice.options.chosen.num_accelerators", 4),
-        ("runners_up.0.layout.stage_layers", 1),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_agree_are_refused(
@@ -105,6 +104,36 @@ def test_parts_that_do_not_agree_are_refused(
         api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("runners_up.0.layout.stage_layers", 1), ("runners_up.0.layout.tp", "2"),
+        ("runners_up.0.layout.edp", 99), ("layout.cp_kind", "zig"), ("layout.dp", 5),
+        ("memory.worst_stage", "0"), ("choice.options.0.precision", 8), ("swaps.0.seconds", "1"),
+        ("nodes.shared", 0), ("groups.tp.wall", None),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused_with_their_place(
+    tmp_path: Path, on_nodes: dict[str, Any], key: str, value: Any
+) -> None:
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
+    assert caught.value.key == key
+    assert caught.value.allowed or caught.value.nearest
+
+
+@pytest.mark.parametrize(
+    "place", ["layout", "choice.options.0", "nodes", "memory.by_stage.0", "swaps.0", "groups.tp"]
+)
+def test_unknown_keys_are_refused_with_their_place(
+    tmp_path: Path, on_nodes: dict[str, Any], place: str
+) -> None:
+    key = f"{place}.unheard_of"
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edit(on_nodes, key, "x")))
+    assert caught.value.key == key
+
+
 @pytest.mark.parametrize("order", [[], [["tp", 3]], [["tp", 2], ["zz", 4]]])
 def test_rank_orders_must_number_the_ranks(
     tmp_path: Path, document: dict[str, Any], order: list[Any]
@@ -115,13 +144,39 @@ def test_rank_orders_must_number_the_ranks(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 1}', '{"schema_version": 2}'],
+    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 2}', '{"schema_version": 3}'],
 )
 def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(InputError):
         api.read_plan(path)
+
+
+OLD = Path(__file__).parents[1] / "data" / "plans" / "schema-1.json"
+
+
+def test_a_plan_file_of_an_older_version_is_answered_by_version() -> None:
+    """It says both versions and the way on, and the way on works."""
+    with pytest.raises(InputError) as caught:
+        api.read_plan(OLD)
+    assert (caught.value.key, caught.value.value, caught.value.allowed) == (
+        "schema_version", 1, "2",
+    )  # fmt: skip
+    text = str(caught.value)
+    assert "of version 1" in text and "reads version 2" in text
+    assert "`inputs`" in text and "`planner plan`" in text
+
+
+def test_the_inputs_of_an_older_plan_file_plan_again(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.json"
+    scenario.write_text(json.dumps(json.loads(OLD.read_text())["inputs"]))
+    assert api.load_scenario(scenario).model.name == "llama3-8b"
+
+
+def test_a_plan_file_of_a_newer_version_needs_a_newer_planner(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"of version 3.* newer planner"):
+        api.read_plan(written(tmp_path, {"schema_version": 3}))
 
 
 def test_numbers_are_numbers(tmp_path: Path, document: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def test_the_choice_is_the_least_upper_end_of_all_layouts(
     found = api.plan(small())
     everyone = costed()
     upper = {"model-parallel": high}
-    least = min((p.step_seconds or 0.0) * upper.get(p.bar_kind or "", 1.0) for p in everyone)
+    least = min((p.step_seconds or 0.0) * upper.get(p.interval_kind or "", 1.0) for p in everyone)
     assert found.status == "optimal"
     assert found.step_seconds_high == pytest.approx(least, rel=1e-9)
     assert found.objective_seconds == pytest.approx(least, rel=1e-9)
@@ -78,9 +78,9 @@ def test_the_choice_is_the_least_upper_end_of_all_layouts(
 
 def test_a_wide_bar_drives_the_choice_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with_bars(monkeypatch, {"model-parallel": 1.0, "data-parallel": 50.0})
-    assert api.plan(small()).bar_kind == "model-parallel"
+    assert api.plan(small()).interval_kind == "model-parallel"
     with_bars(monkeypatch, {"model-parallel": 50.0, "data-parallel": 1.0})
-    assert api.plan(small()).bar_kind == "data-parallel"
+    assert api.plan(small()).interval_kind == "data-parallel"
 
 
 def test_equal_bars_choose_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_infeasible_for_the_bar_alone_says_so(monkeypatch: pytest.MonkeyPatch) -
 def test_bars_of_a_plan_are_its_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     with_bars(monkeypatch, {"model-parallel": 1.3})
     found = api.evaluate(small(), "tp=2,pp=2")
-    assert found.bar_kind == "model-parallel" and found.bar_coverage == 0.8
+    assert found.interval_kind == "model-parallel" and found.interval_coverage == 0.8
     assert found.step_seconds_low == pytest.approx(0.9 * (found.step_seconds or 0), rel=1e-12)
     assert found.step_seconds_high == pytest.approx(1.3 * (found.step_seconds or 0), rel=1e-12)
     assert found.memory is not None and found.memory.peak_low_bytes is not None

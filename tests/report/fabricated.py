@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from planner.layouts.layout import Layout
-from planner.planning.plan import GroupReport, MemoryReport, Plan, RunnerUp, SearchReport, Swap
+from planner.planning.plan import (
+    GroupReport,
+    MemoryReport,
+    MfuDenominator,
+    Plan,
+    RunnerUp,
+    SearchReport,
+    Swap,
+)
 from planner.problem.scenario import inputs_sha256, load_scenario, scenario_to_document
 
 SCENARIO = "llama3-405b-h100x16384"
@@ -72,12 +80,12 @@ def fabricated_plan() -> Plan:
         gap_fraction=0.0,
         step_seconds=step,
         mfu=0.412,
-        mfu_denominator={"precision": "bf16", "peak_flops": 989.5e12, "accelerator": "h100"},
+        mfu_denominator=MfuDenominator("h100", "bf16", 989.5e12),
         mfu_bf16=0.412,
         hfu=0.437,
         tokens_per_second=tokens / step,
         tokens_per_second_per_accelerator=tokens / step / 16384,
-        layout=LAYOUT.to_document(),
+        layout=LAYOUT,
         fill={"nvlink": 8, "leaf": 32, "spine": 64},
         placement={
             "tp": {"nvlink": 8, "leaf": 1, "spine": 1},
@@ -86,7 +94,7 @@ def fabricated_plan() -> Plan:
             "dp_replicate": {"nvlink": 1, "leaf": 1, "spine": 1},
             "pp": {"nvlink": 1, "leaf": 1, "spine": 16},
         },
-        rank_order=[("tp", 8), ("cp", 1), ("dp_shard", 128), ("dp_replicate", 1), ("pp", 16)],
+        rank_order=(("tp", 8), ("cp", 1), ("dp_shard", 128), ("dp_replicate", 1), ("pp", 16)),
         rank_order_name="tp-cp-dp-pp",
         custom_order_gain_fraction=0.0016,
         time=TIME,
@@ -116,8 +124,8 @@ def fabricated_plan() -> Plan:
         ),
         runners_up=tuple(
             RunnerUp(
-                layout=replace(LAYOUT, vp=vp, recompute=recompute).to_document(),
-                rank_order=[("tp", 8), ("dp_shard", 128), ("pp", 16)],
+                layout=replace(LAYOUT, vp=vp, recompute=recompute),
+                rank_order=(("tp", 8), ("dp_shard", 128), ("pp", 16)),
                 step_seconds=step * (1 + loss),
                 loss_fraction=loss,
                 terms={"bubble": 0.7 * loss * step, "tp": 0.2 * loss * step, "host": 1e-5,

@@ -10,8 +10,9 @@ import pytest
 from rich.cells import cell_len
 
 from planner import api
-from planner.advise.advice import Diagnosis, Explanation, Inversion, Regime
-from planner.advise.ledger import REGIMES
+from planner.advise.diagnose import Diagnosis
+from planner.advise.explain import Explanation, Inversion
+from planner.advise.ledger import REGIMES, Regime
 from planner.report.text.diagnosis import diagnosis_report
 from planner.report.text.explanation import LEDGER, explanation_report
 from planner.report.text.numbers import signed_seconds

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from planner.advise.outlook import WhatIf
+from planner.advise.what_if import WhatIf
 from planner.planning.plan import Plan
 from planner.report.page.pages import report
 from planner.report.plots.drawing import page_of

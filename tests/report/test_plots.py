@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from planner.advise.roofline import generations, roofline, roofline_of
+from planner.advise.cluster_roofline import generations, roofline, roofline_of
 from planner.errors import InputError, PlannerError
 from planner.inputs.values import load
 from planner.problem.scenario import load_scenario

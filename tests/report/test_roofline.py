@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from planner.advise.roofline import roofline, roofline_of
+from planner.advise.cluster_roofline import roofline, roofline_of
 from planner.inputs.values import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology

@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from planner.planning.plan import MfuDenominator
 from planner.report.text.pieces import Bar, Phrases, plain_text
 from planner.report.text.plan import plan_report
 from tests.report.fabricated import TIME, fabricated_plan, infeasible_plan
@@ -63,7 +64,7 @@ def test_oth_04_the_flops_that_mfu_counts_are_said():
 def test_bf16_mfu_stands_beside_that_of_a_lower_precision():
     plan = replace(
         fabricated_plan(),
-        mfu_denominator={"precision": "fp8", "peak_flops": 1979e12, "accelerator": "h100"},
+        mfu_denominator=MfuDenominator("h100", "fp8", 1979e12),
         mfu_bf16=0.55,
     )
     assert "of 1,979 TFLOP/s dense FP8, 55.0 % of dense BF16" in rendered(plan, 120)
@@ -85,7 +86,7 @@ def test_run_appears_when_tokens_are_given():
 
 def test_bars_stand_behind_the_step_and_the_peak():
     plan = replace(
-        fabricated_plan(), bar_coverage=0.8, step_seconds_low=5.5, step_seconds_high=7.25,
+        fabricated_plan(), interval_coverage=0.8, step_seconds_low=5.5, step_seconds_high=7.25,
         memory=replace(fabricated_plan().memory, peak_low_bytes=61e9, peak_high_bytes=72.34e9),
     )  # fmt: skip
     text = rendered(plan, 140)

@@ -60,9 +60,9 @@ def test_searching_the_usual_kind_first_finds_the_best_of_all(tokens: int, slow:
 def test_other_kinds_win_somewhere() -> None:
     """Else the test above shows nothing."""
     kinds = {
-        found.layout["cp_kind"]
+        found.layout.cp_kind
         for tokens, slow in product([4096, 65536], [1.0, 30.0])
-        if (found := api.plan(scenario(tokens, slow))).layout and found.layout["cp"] > 1
+        if (found := api.plan(scenario(tokens, slow))).layout and found.layout.cp > 1
     }
     assert kinds - {"ring"}
 
@@ -98,5 +98,5 @@ def test_a_million_tokens_are_planned() -> None:
     found = api.plan(load_scenario("llama3-8b-1m-h100x256"))
     assert found.status == "optimal" and found.layout is not None
     assert found.memory is not None and found.memory.verdict == "fits"
-    assert found.layout["cp"] * found.layout["tp"] >= 32
+    assert found.layout.cp * found.layout.tp >= 32
     assert found.time is not None and found.time["compute_attention"] > found.time["compute_gemm"]

@@ -27,7 +27,7 @@ def test_overlaps_are_chosen_among_those_listed() -> None:
     plan = api.plan(scenario({"overlap": sets}), top_k=1)
     alone = [seconds(api.plan(scenario({"overlap": (one_,)}), top_k=1)) for one_ in sets]
     assert seconds(plan) == min(alone) == alone[2] < alone[0]
-    assert plan.layout is not None and plan.layout["overlap"] in sets
+    assert plan.layout is not None and plan.layout.overlap in sets
 
 
 def test_overlaps_of_axes_with_one_rank_are_one_layout() -> None:

@@ -107,9 +107,9 @@ def check_losses(plan: Plan) -> None:
         more = runner.step_seconds - plan.step_seconds
         assert sum(runner.terms.values()) == pytest.approx(more, abs=1e-9 * plan.step_seconds)
         for term, groups in GROUPS_OF_TERMS.items():
-            extra = sum(runner.groups[g]["extra_seconds"] for g in groups if g in runner.groups)
+            extra = sum(runner.groups[g].extra_seconds for g in groups if g in runner.groups)
             assert extra == pytest.approx(runner.terms[term], abs=1e-9 * plan.step_seconds)
-        tiers = {group["tier"] for group in runner.groups.values()}
+        tiers = {group.tier for group in runner.groups.values()}
         assert tiers <= {tier["name"] for tier in plan.inputs["topology"]["tiers"]}
 
 
@@ -118,7 +118,7 @@ def test_runners_up_say_what_they_lose_and_where_and_read_apart(scenario: Scenar
     plan = api.plan(scenario, MANY)
     assert len(plan.runners_up) == MANY - 1 and plan.layout is not None
     check_losses(plan)
-    labels = layout_labels([plan.layout, *(runner.layout for runner in plan.runners_up)])
+    labels = layout_labels([one.layout.to_document() for one in (plan, *plan.runners_up)])
     assert len(set(labels)) == MANY
     text = plain_text(plan_report(plan), 400)
     assert all(label in text for label in labels[1:])

@@ -100,7 +100,7 @@ def test_a_count_wins_where_all_layers_need_not_run_again() -> None:
     found = api.plan(job, top_k=1)
     assert found.objective_seconds is not None and whole.objective_seconds is not None
     assert found.objective_seconds < whole.objective_seconds
-    assert found.layout is not None and found.layout["recompute_layers"] > 0
+    assert found.layout is not None and found.layout.recompute_layers > 0
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_no_layout_is_better_in_any_split(name: str) -> None:
     plan = api.plan(scenario, top_k=3)
     assert plan.status == "optimal" and plan.layout is not None
     assert plan.objective_seconds == pytest.approx(every[0], rel=1e-8)
-    assert sum(plan.layout["stage_layers"]) == scenario.model.num_layers
+    assert sum(plan.layout.stage_layers) == scenario.model.num_layers
     # the runners-up are the next layouts, each in its best split
     if not scenario.search.robust:
         steps = sorted([plan.step_seconds, *(runner.step_seconds for runner in plan.runners_up)])
@@ -201,7 +201,7 @@ def test_a_count_and_a_split_win_together() -> None:
     job = CASES["counts"]
     plan = api.plan(job, top_k=1)
     assert plan.layout is not None and plan.objective_seconds is not None
-    assert plan.layout["recompute_layers"] == 1 and "stage_layers" in plan.layout
+    assert plan.layout.recompute_layers == 1 and plan.layout.stage_layers is not None
     for alone in ({"stages": "default"}, {"recompute_layers": (0,)}):
         other = api.plan(job.replace(search=job.search.replace(**alone)), top_k=1)
         assert (other.objective_seconds or np.inf) > plan.objective_seconds * (1 + 1e-6)
@@ -249,9 +249,9 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     usual = api.plan(scenario.replace(search=scenario.search.replace(stages="default")), top_k=1)
     assert plan.status == "optimal" and plan.layout is not None and plan.search is not None
     assert plan.search.any_split and plan.search.best_splits > 0
-    split, default = plan.layout["stage_layers"], plan.default_split
+    split, default = plan.layout.stage_layers, plan.default_split
     assert len(split) == 32 and sum(split) == 61
-    assert default is not None and default["fits"] and sum(default["stage_layers"]) == 61
+    assert default is not None and default.fits and sum(default.stage_layers) == 61
     assert plan.step_seconds is not None and usual.step_seconds is not None
     assert plan.step_seconds < 0.9 * usual.step_seconds
     text = render(plan)
@@ -259,7 +259,7 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     assert "nothing legal in the default split" in render(usual)
     # the plan file says all of it, and evaluating the layout gives the same
     assert Plan.from_document(plan.to_document()) == plan
-    layout = plan.layout
+    layout = plan.layout.to_document()
     assert min(split) >= 1
     again = api.evaluate(scenario, {key: layout[key] for key in ASKED} | {"stage_layers": split})
     assert again.step_seconds == pytest.approx(plan.step_seconds, rel=1e-9)
@@ -286,12 +286,12 @@ def test_a_split_by_chunks_comes_back_from_megatron_s_arguments() -> None:
     for text in SPLITS:
         plan = api.evaluate(scenario, f"tp=2,{text}")
         assert plan.layout is not None
-        split = plan.layout["stage_layers"]
+        split = plan.layout.stage_layers
         assert sum(split) == 30
         written = api.export_plan(plan, "megatron")["megatron-args.sh"]
         read = api.check(written, scenario, "megatron")
-        assert read.broken == () and read.plan is not None and read.plan.layout is not None
-        assert read.plan.layout["stage_layers"] == split
+        assert read.rules == () and read.plan is not None and read.plan.layout is not None
+        assert read.plan.layout.stage_layers == split
         assert read.plan.step_seconds == pytest.approx(plan.step_seconds, rel=1e-12)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from planner import api
 from planner.errors import InputError, UnsupportedError
-from planner.layouts.layout import layout_label
 from planner.planning import solve as planning
 from planner.planning.plan import Plan
 from planner.sweep import read_sweep, run_sweep
@@ -43,8 +42,9 @@ def test_rows_are_those_of_plan(write, threads, tmp_path, out) -> None:
         for name in ("status", "step_seconds", "objective_seconds", "bound_seconds", "mfu", "hfu",
                      "tokens_per_second", "tokens_per_second_per_accelerator"):  # fmt: skip
             assert row[name] == getattr(best, name), name
-        assert row["layout"] == layout_label(best.layout)
-        assert {k: row[f"layout.{k}"] for k in best.layout} == best.layout
+        assert row["layout"] == best.layout.label()
+        layout = best.layout.to_document()
+        assert {k: row[f"layout.{k}"] for k in layout} == layout
         assert {k: row[f"time.{k}"] for k in best.time} == best.time
         assert (row["peak_bytes"], row["memory_verdict"]) == (best.memory.peak_bytes, "fits")
         assert row["reason"] is None and row["wall_seconds"] > 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.advise.outlook import WhatIf
+from planner.advise.what_if import WhatIf
 from planner.errors import InputError, PlannerError
 from planner.planning.plan import Plan
 from planner.problem.scenario import scenario_from_document
@@ -81,9 +81,9 @@ def report(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
 
 def _played(plan: Plan) -> Any:
     """The plan's pipeline, if it has one."""
-    if plan.layout is None or plan.layout["pp"] == 1:
+    if plan.layout is None or plan.layout.pp == 1:
         return None
-    from planner.advise.timeline import timeline
+    from planner.advise.explain import timeline
 
     return timeline(scenario_from_document(plan.inputs, "plan inputs"), plan)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.advise.outlook import WhatIf
+from planner.advise.what_if import WhatIf
 from planner.layouts.timeline import Timeline
 from planner.planning.plan import Plan
 from planner.report.page.render import Picture
@@ -46,7 +46,7 @@ def plan_pictures(plan: Plan, timeline: Timeline | None = None) -> list[Picture]
             Picture(
                 "timeline",
                 "What every rank of the pipeline runs when; steady state is cut out.",
-                plot_timeline(timeline, None, plan.layout["num_microbatches"]),
+                plot_timeline(timeline, None, plan.layout.num_microbatches),
             )
         )
     if plan.memory is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from planner.advise.outlook import WhatIf
+from planner.advise.what_if import WhatIf
 from planner.inputs.units import format_quantity
 from planner.planning.plan import Plan
 from planner.report.page.markup import clean, markup_of

@@ -164,7 +164,7 @@ def _error_bar(plan: Plan, stages: list[float], ax: Axes) -> None:
     ax.errorbar(
         [stages.index(memory.worst_stage) + 0.3], [peak],
         [[max(peak - low, 0)], [max(high - peak, 0)]], color=BLACK, capsize=3, linewidth=1.1,
-        label=f"{percent(plan.bar_coverage or 0, 0)} of runs",
+        label=f"{percent(plan.interval_coverage or 0, 0)} of runs",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from math import log10
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from planner.advise.roofs import Roofline
+from planner.advise.cluster_roofline import Roofline
 from planner.errors import InputError, PlannerError, nearest_of
 from planner.report.plots.labels import wrapped
 from planner.report.text.pieces import printable

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from planner.advise.roofs import COLLECTIVES, PartRidges, Roofline
+from planner.advise.cluster_roofline import COLLECTIVES, AcceleratorRidges, Roofline
 from planner.inputs.units import format_quantity
 from planner.report.plots.drawing import (
     BLACK,
@@ -44,7 +44,7 @@ GAP = 0.7
 """Room between families of accelerators, in parts."""
 
 
-def page(roofline: Roofline, parts: Sequence[PartRidges]) -> Figure:
+def page(roofline: Roofline, parts: Sequence[AcceleratorRidges]) -> Figure:
     """All three plots on one page: roofs above, message sizes and generations below."""
     figure = figure_of(7.6, 9.4)
     plot_roofs(roofline, figure.add_axes((0.095, 0.425, 0.775, 0.545)))
@@ -99,7 +99,7 @@ def plot_message_seconds(
 
 
 def plot_ridges(
-    parts: Sequence[PartRidges], ax: Axes | None = None, highlight: str | None = None
+    parts: Sequence[AcceleratorRidges], ax: Axes | None = None, highlight: str | None = None
 ) -> Axes:
     """Ridges of memory by accelerator generation: a line per precision and family.
 
@@ -147,7 +147,7 @@ def plot_ridges(
     return ax
 
 
-def _short(part: PartRidges) -> str:
+def _short(part: AcceleratorRidges) -> str:
     """The chip of a shipped generation; of a part that stands alone its form too."""
     words = [word for word in part.name.upper().split("-") if not word.endswith("GB")]
     return (words or [part.name])[0] if part.family else "-".join(words)[:12]

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING, Any
 
-from planner.advise.roofs import GroupPoint, Level, Roofline
+from planner.advise.cluster_roofline import GroupPoint, Level, Roofline
 from planner.inputs.units import format_quantity
 from planner.report.plots.drawing import (
     BLACK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.advise.outlook import Upgrade, WhatIf
+from planner.advise.what_if import Upgrade, WhatIf
 from planner.report.plots.drawing import (
     BLUE,
     LABEL,

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.checked import Check
+from planner.advise.check import Check
 from planner.errors import IllegalLayoutError
 from planner.frameworks.script import Note
-from planner.layouts.layout import layout_label
 from planner.report.text.groups import places, traffic
 from planner.report.text.layouts import layout_in_words
 from planner.report.text.numbers import gigabytes, percent, seconds, signed_seconds
@@ -65,16 +64,16 @@ def _head(check: Check) -> RenderableType:
         ("Judged", f"on {check.num_accelerators:,} accelerators under {printable(check.software)}"),
     ]
     if layout is not None:
-        degrees, pieces = layout_in_words(layout)
-        rows += [("Layout", degrees), ("", ", ".join(pieces)), ("", layout_label(layout))]
+        degrees, pieces = layout_in_words(layout.to_document())
+        rows += [("Layout", degrees), ("", ", ".join(pieces)), ("", layout.label())]
     rows += [("Products" if i == 0 else "", text) for i, text in enumerate(check.products)]
     return Group(*lines, facts(rows))
 
 
 def _broken(check: Check) -> RenderableType | None:
-    if not check.broken:
+    if not check.rules:
         return None
-    return section("Rules broken", *(_rule(error) for error in check.broken))
+    return section("Rules broken", *(_rule(error) for error in check.rules))
 
 
 def _rule(error: IllegalLayoutError) -> RenderableType:
@@ -114,7 +113,7 @@ def _figures(check: Check) -> RenderableType | None:
     if plan is None or plan.memory is None or plan.mfu_denominator is None:
         return None
     memory, denominator = plan.memory, plan.mfu_denominator
-    peak, precision = denominator["peak_flops"] / 1e12, str(denominator["precision"]).upper()
+    peak, precision = denominator.peak_flops / 1e12, denominator.precision.upper()
     walls = ", ".join(f"{name} {group.wall}" for name, group in plan.groups.items())
     rows: list[tuple[str, RenderableType | str | None]] = [
         ("Step", f"{seconds(plan.step_seconds or 0.0, 4)} predicted"),
@@ -159,7 +158,7 @@ def _better(check: Check) -> RenderableType | None:
     better = check.better
     if better is None or better.layout is None:
         return section("The best layout", Text("none is legal and fits: see `planner plan`", FAIR))
-    label = layout_label(better.layout)
+    label = better.layout.label()
     step = seconds(better.step_seconds or 0.0, 4)
     lines: list[RenderableType] = [
         Text(f"{label} in {step} a step, MFU {percent(better.mfu or 0.0)}", STRONG)

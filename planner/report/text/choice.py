@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.layouts.layout import layout_label
 from planner.planning.plan import Choice, Option, Plan
 from planner.report.text.numbers import ABSENT, gigabytes, seconds, signed_percent
 from planner.report.text.pieces import FAIR, GOOD, STRONG, Phrases, facts, note, section, table
@@ -126,5 +125,5 @@ def _cells(choice: Choice, option: Option, best: float) -> tuple[str, str, str, 
         shown.removesuffix(choice.unit.removeprefix("s")) if choice.unit != "B" else shown,
         "" if option.status == "chosen" else signed_percent(value / best - 1.0),
         ABSENT if option.step_seconds is None else seconds(option.step_seconds, 4),
-        ABSENT if option.layout is None else layout_label(option.layout),
+        ABSENT if option.layout is None else option.layout.label(),
     )

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.advice import Convention, Diagnosis, Suspect
+from planner.advise.diagnose import Diagnosis, Suspect
+from planner.advise.mfu_conventions import Convention
 from planner.inputs.units import format_quantity
 from planner.report.text.explanation import head, times, waits_for, warnings
 from planner.report.text.numbers import ABSENT, percent, seconds, signed_percent

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.advice import LABELS, Action, Explanation, GroupPlace, Regime
-from planner.layouts.layout import layout_label
+from planner.advise.actions import LABELS, Action
+from planner.advise.explain import Explanation, GroupPlace
+from planner.advise.ledger import Regime
 from planner.planning.plan import Plan
 from planner.report.text.numbers import (
     ABSENT,
@@ -103,18 +104,18 @@ def explanation_report(explanation: Explanation) -> RenderableType:
 def head(plan: Plan) -> RenderableType:
     """Model, cluster, layout, step and MFU."""
     assert plan.layout is not None and plan.mfu_denominator is not None
-    peak = plan.mfu_denominator["peak_flops"] / 1e12
-    precision = str(plan.mfu_denominator["precision"]).upper()
+    peak = plan.mfu_denominator.peak_flops / 1e12
+    precision = plan.mfu_denominator.precision.upper()
     return Group(
         Text(
             f"{printable(plan.inputs['model']['name'])} on {plan.inputs['num_accelerators']:,} × "
-            f"{printable(plan.mfu_denominator['accelerator'])} "
+            f"{printable(plan.mfu_denominator.accelerator)} "
             f"({printable(plan.inputs['topology']['name'])})",
             STRONG,
         ),
         Phrases(
             (
-                layout_label(plan.layout),
+                plan.layout.label(),
                 f"{seconds(plan.step_seconds or 0.0, 4)} a step",
                 f"MFU {percent(plan.mfu or 0.0)} of {peak:,.5g} TFLOP/s dense {precision}",
             )

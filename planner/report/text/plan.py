@@ -7,13 +7,11 @@ limits each group, what else was close, and what to be careful about.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.layouts.layout import layout_label
-from planner.planning.plan import MemoryReport, Plan
+from planner.planning.plan import GroupLoss, MemoryReport, Plan
 from planner.problem.scenario import Scenario, scenario_from_document
 from planner.problem.training import Training
 from planner.report.text import choice, groups, listing, memory
@@ -105,11 +103,11 @@ def _documents(training: Training) -> tuple[str, ...]:
 
 def _answer(plan: Plan, scenario: Scenario) -> RenderableType:
     assert plan.layout is not None
-    degrees, pieces = layout_in_words(plan.layout)
+    degrees, pieces = layout_in_words(plan.layout.to_document())
     rows: list[tuple[str, RenderableType | str | None]] = [
         ("Layout", Text(degrees, STRONG)),
         ("", Phrases(pieces)),
-        ("", Text(layout_label(plan.layout), FAINT)),
+        ("", Text(plan.layout.label(), FAINT)),
     ]
     if plan.step_seconds is not None:
         rows.append(("Step", _speed(plan)))
@@ -134,11 +132,11 @@ def _speed(plan: Plan) -> RenderableType:
 
 def _bar(plan: Plan, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
     """' (80 %: 6.66 to 8.32 s)', or nothing for a plan without bars."""
-    if plan.bar_coverage is None or low is None or high is None:
+    if plan.interval_coverage is None or low is None or high is None:
         return ""
     (first, unit), last = form(low).rsplit(maxsplit=1), form(high)
     first = first if last.endswith(f" {unit}") else f"{first} {unit}"
-    return f" ({percent(plan.bar_coverage, 0)}: {first} to {last})"
+    return f" ({percent(plan.interval_coverage, 0)}: {first} to {last})"
 
 
 COUNTED = "counting neither the masked half of attention nor recomputation"
@@ -150,8 +148,8 @@ def _mfu(plan: Plan) -> RenderableType | None:
         return None
     text = Text(percent(plan.mfu), STRONG)
     if plan.mfu_denominator is not None:
-        peak = plan.mfu_denominator["peak_flops"] / 1e12
-        precision = str(plan.mfu_denominator["precision"]).upper()
+        peak = plan.mfu_denominator.peak_flops / 1e12
+        precision = plan.mfu_denominator.precision.upper()
         text.append(f" of {peak:,.5g} TFLOP/s dense {precision}", "not bold")
         if plan.mfu_bf16 is not None and precision != "BF16":
             text.append(f", {percent(plan.mfu_bf16)} of dense BF16", "not bold")
@@ -242,7 +240,8 @@ def _runners_up(plan: Plan) -> RenderableType | None:
     if not plan.runners_up or not plan.step_seconds:
         return None
     own = [] if plan.layout is None else [plan.layout]
-    labels = layout_labels([*own, *(runner.layout for runner in plan.runners_up)])
+    layouts = [*own, *(runner.layout for runner in plan.runners_up)]
+    labels = layout_labels([layout.to_document() for layout in layouts])
     rows = [
         (
             label,
@@ -257,7 +256,7 @@ def _runners_up(plan: Plan) -> RenderableType | None:
 
 
 def differing_terms(
-    terms: Mapping[str, float], groups: Mapping[str, Mapping[str, Any]] | None = None
+    terms: Mapping[str, float], groups: Mapping[str, GroupLoss] | None = None
 ) -> Phrases:
     """The terms that differ most, of traffic with its tier: 'bubble +0.9 s, tp on leaf +0.4 s'."""
     largest = sorted(terms.items(), key=lambda item: -abs(item[1]))[:TOLD_TERMS]
@@ -274,11 +273,11 @@ GROUPS_OF_TERMS = {"ep": ("ep", "etp"), "dp": ("shard", "edp", "replicate")}
 """Groups whose exposed seconds a term of another name holds."""
 
 
-def _where(term: str, groups: Mapping[str, Mapping[str, Any]]) -> str:
+def _where(term: str, groups: Mapping[str, GroupLoss]) -> str:
     """' on leaf', the tier of the group whose seconds of the term differ most."""
     names = [n for n in GROUPS_OF_TERMS.get(term, (term,)) if n in groups]
-    name = max(names, key=lambda n: abs(groups[n]["extra_seconds"]), default=None)
-    tier = None if name is None else groups[name]["tier"]
+    name = max(names, key=lambda n: abs(groups[n].extra_seconds), default=None)
+    tier = None if name is None else groups[name].tier
     return "" if tier is None else f" on {tier}"
 
 

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from planner.inputs.text import counted_runs
-from planner.planning.plan import Plan, SearchReport
+from planner.planning.plan import DefaultSplit, Plan, SearchReport
 from planner.report.text import choice
 from planner.report.text.layouts import layout_in_words
 from planner.report.text.memory import excess, fullest
@@ -68,12 +68,12 @@ def proof(plan: Plan, robust: bool) -> RenderableType | None:
     return facts([("Proof ", text), ("", shown), ("", split), ("", Phrases(counts, FAINT))])
 
 
-def _split_gain(default: Mapping[str, Any], step_seconds: float | None) -> str:
+def _split_gain(default: DefaultSplit, step_seconds: float | None) -> str:
     """What the split of the layers gains over the default one."""
-    usual = f"the default split ({counted_runs(default['stage_layers'])})"
-    if not default["fits"]:
+    usual = f"the default split ({counted_runs(default.stage_layers)})"
+    if not default.fits:
         return f"{usual} of this layout does not fit in memory"
-    gain = (default["step_seconds"] or 0.0) / (step_seconds or 1.0) - 1.0
+    gain = (default.step_seconds or 0.0) / (step_seconds or 1.0) - 1.0
     return f"{usual} of this layout takes {percent(gain, 2)} longer"
 
 

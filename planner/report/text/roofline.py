@@ -8,9 +8,8 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.roofs import COLLECTIVES, Roofline
+from planner.advise.cluster_roofline import COLLECTIVES, Roofline
 from planner.inputs.units import format_quantity
-from planner.layouts.layout import layout_label
 from planner.report.text.numbers import ABSENT, compact, from_ridge, gigabytes, seconds
 from planner.report.text.pieces import (
     BAD,
@@ -53,7 +52,7 @@ def _head(roofline: Roofline) -> RenderableType:
         inputs = plan.inputs
         job = (
             f"{printable(inputs['model']['name'])} on {inputs['num_accelerators']:,}, planned: "
-            f"{layout_label(plan.layout)}, {seconds(plan.step_seconds or 0.0, 4)} a step"
+            f"{plan.layout.label()}, {seconds(plan.step_seconds or 0.0, 4)} a step"
         )
     title = f"Roofs of {printable(roofline.topology)}, {printable(roofline.accelerator)}"
     return Group(

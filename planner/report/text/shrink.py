@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.shrunk import Shrunk
-from planner.layouts.layout import layout_label
+from planner.advise.shrink import Shrunk
 from planner.report.text.nodes import named, nodes
 from planner.report.text.numbers import plural, seconds, signed_percent
 from planner.report.text.pieces import BAD, STRONG, facts, note, section, table
@@ -19,8 +18,8 @@ def shrink_report(found: Shrunk) -> RenderableType:
     head = facts(
         [
             ("lost", named(found.lost)),
-            ("left", Text(f"{plural(found.usable, 'accelerator')} for one job")),
-            ("before", Text(f"{seconds(found.former_seconds, 4)} a step")),
+            ("left", Text(f"{plural(found.usable_accelerators, 'accelerator')} for one job")),
+            ("before", Text(f"{seconds(found.former_step_seconds, 4)} a step")),
         ]
     )
     if not found.options:
@@ -32,7 +31,7 @@ def shrink_report(found: Shrunk) -> RenderableType:
             (
                 Text(option.name, STRONG),
                 f"{option.plan.inputs['num_accelerators']:,}",
-                layout_label(option.plan.layout),
+                option.plan.layout.label(),
                 seconds(option.plan.step_seconds, 4),
                 signed_percent(option.loss_fraction),
                 option.plan.memory.verdict if option.plan.memory else "",
@@ -48,8 +47,9 @@ def shrink_report(found: Shrunk) -> RenderableType:
             "Ways on with the same global batch, the fastest first",
             table(columns, rows),
             note(
-                f"All layouts were searched on {_numbers(found.searched)} accelerators; on "
-                f"{plural(found.ruled_out, 'other number')} of them none can be faster."
+                f"All layouts were searched on {_numbers(found.searched_num_accelerators)} "
+                f"accelerators; on {plural(found.ruled_out_by_bound, 'other number')} of them "
+                "none can be faster."
             ),
         ),
         nodes(found.options[0].plan),

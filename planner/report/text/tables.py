@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from planner.errors import IllegalLayoutError
-from planner.layouts.layout import layout_label
 from planner.planning.plan import Plan
 from planner.problem.scenario import scenario_from_document
 from planner.report.text.layouts import layout_in_words, order_in_words
@@ -62,7 +61,7 @@ def _evaluation(number: int, result: Plan | IllegalLayoutError, fastest: bool) -
         verdict.append(", fastest", STRONG)
     return (
         str(number),
-        layout_label(result.layout or {}),
+        ABSENT if result.layout is None else result.layout.label(),
         seconds(result.step_seconds, 4) if result.step_seconds is not None else ABSENT,
         percent(result.mfu) if result.mfu is not None else ABSENT,
         gigabytes(memory.peak_bytes) if memory is not None else ABSENT,
@@ -98,8 +97,8 @@ def _named(plan: Plan) -> RenderableType:
     if plan.layout is None:
         return Group(title, Text("no layout", BAD))
     order = order_in_words(plan.rank_order) if plan.rank_order else ""
-    degrees, _ = layout_in_words(plan.layout)
-    label = layout_label(plan.layout)
+    degrees, _ = layout_in_words(plan.layout.to_document())
+    label = plan.layout.label()
     return Group(title, Text(degrees), Text(f"{label}; ranks {order}", FAINT))
 
 

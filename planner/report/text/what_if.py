@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.outlook import BreakEven, ScalePoint, Scaling, Upgrade, WhatIf
-from planner.layouts.layout import layout_label
+from planner.advise.break_even import BreakEven
+from planner.advise.scaling import ScalePoint, Scaling
+from planner.advise.what_if import Upgrade, WhatIf
+from planner.layouts.layout import Layout
 from planner.report.text.numbers import ABSENT, percent, seconds, signed_seconds, words
 from planner.report.text.pieces import FAIR, GOOD, STRONG, Phrases, note, printable, section, table
 from planner.report.text.plan import plan_report
@@ -37,7 +38,7 @@ def what_if_report(found: WhatIf) -> RenderableType:
         f"{seconds(plan.objective_seconds, 4)} a step at best",
         STRONG,
     )
-    return Group(head, note(layout_label(plan.layout)), *what_if_sections(found))
+    return Group(head, note(plan.layout.label()), *what_if_sections(found))
 
 
 def what_if_sections(found: WhatIf) -> list[RenderableType]:
@@ -130,7 +131,7 @@ def _break_even(even: BreakEven) -> RenderableType:
                 seconds(trial.fsdp_seconds, 4),
                 ("" if trial.proven else "≤ ") + seconds(trial.best_seconds, 4),
                 "matches" if trial.matches else "does not",
-                ABSENT if trial.layout is None else layout_label(trial.layout),
+                ABSENT if trial.layout is None else trial.layout.label(),
             )
             for trial in even.trials
         ]
@@ -222,5 +223,5 @@ def _scale_row(point: ScalePoint) -> tuple[str, ...]:
     )
 
 
-def _label(layout: Mapping[str, Any] | None) -> str:
-    return ABSENT if layout is None else layout_label(layout)
+def _label(layout: Layout | None) -> str:
+    return ABSENT if layout is None else layout.label()

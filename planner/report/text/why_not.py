@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from planner.advise.why_not_answer import BrokenRule, WhyNot
+from planner.advise.why_not import BrokenRule, WhyNot
 from planner.inputs.text import given_text
+from planner.planning.plan import GroupLoss
 from planner.report.text.layouts import layout_in_words, layout_labels
 from planner.report.text.memory import excess, fullest
 from planner.report.text.numbers import (
@@ -96,8 +96,8 @@ def _mostly(answer: WhyNot) -> str:
     term = max(terms, key=lambda name: terms[name])
     told = f"; mostly {term.replace('_', ' ')} {signed_seconds(terms[term], 3)}"
     if term in ("tp", "cp", "ep", "pp", "dp") and groups:
-        name, group = max(groups.items(), key=lambda item: item[1]["extra_seconds"])
-        told += f", of {name} ({group['members']:,} ranks) on {group['tier']}"
+        name, group = max(groups.items(), key=lambda item: item[1].extra_seconds)
+        told += f", of {name} ({group.members:,} ranks) on {group.tier}"
     return told
 
 
@@ -110,8 +110,8 @@ def _steps(answer: WhyNot) -> tuple[float, float]:
 
 
 def _layouts(answer: WhyNot) -> RenderableType | None:
-    best = answer.plan.layout
-    other = answer.other.layout if answer.other is not None else None
+    plans = (answer.plan, answer.other)
+    best, other = (plan.layout.to_document() if plan and plan.layout else None for plan in plans)
     if other is None and answer.miss is not None:
         other = answer.miss["layout"]
     shown = [document for document in (best, other) if document is not None]
@@ -198,13 +198,13 @@ def _groups(answer: WhyNot) -> RenderableType | None:
         (
             Text(name, STRONG),
             _members(group),
-            str(group["tier"] or ""),
-            seconds(group["best_exposed_seconds"]),
-            seconds(group["exposed_seconds"]),
-            signed_seconds(group["extra_seconds"]),
+            str(group.tier or ""),
+            seconds(group.best_exposed_seconds),
+            seconds(group.exposed_seconds),
+            signed_seconds(group.extra_seconds),
         )
         for name, group in groups.items()
-        if abs(group["extra_seconds"]) >= SMALL_FRACTION * step
+        if abs(group.extra_seconds) >= SMALL_FRACTION * step
     ]
     if not rows:
         return None
@@ -217,6 +217,6 @@ def _groups(answer: WhyNot) -> RenderableType | None:
     )
 
 
-def _members(group: Any) -> str:
-    own, other = group["best_members"], group["members"]
+def _members(group: GroupLoss) -> str:
+    own, other = group.best_members, group.members
     return f"{other:,}" if own == other else f"{own:,} → {other:,}"

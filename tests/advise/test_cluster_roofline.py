@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner import api
-from planner.advise.roofline import load_subject, roofline, roofline_of
-from planner.advise.roofs import COLLECTIVES
+from planner.advise.cluster_roofline import COLLECTIVES, load_subject, roofline, roofline_of
 from planner.cost.collectives import SIMPLE_BASE
 from planner.errors import InputError, UnknownNameError
 from planner.inputs.values import load

@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.layouts.rank_orders import group_ranks, local_ranks, worst_of, worst_split
-from planner.planning.seats import Seats, block_seats, crossings, named_order_seats
+from planner.planning.nodes import Seats, block_seats, crossings, named_order_seats
 from planner.search.inventory import choose_domains
 from tests.inventories import cluster
 
