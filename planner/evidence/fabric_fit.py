@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from planner.cost.context import TierArrays
 from planner.errors import InputError
 from planner.evidence.collective_logs import Floats, Sweep, bus_factor
-from planner.evidence.descent import descend
+from planner.evidence.descent import Range, descend
 from planner.evidence.fabric_file import fabric_yaml, figures
 from planner.evidence.fabrics import Placed, UnmatchedError, place
 from planner.evidence.slow_hosts import slow_against_prediction, slow_among_repeats
@@ -206,17 +206,21 @@ def _least(
     def loss(point: Sequence[float]) -> float:
         return _loss(placed, position, free, point)
 
-    starts = ([max(value, 1e-9) * scale for value in start] for scale in STARTS)
-    found = [descend(loss, point, lambda i, value: _bounded(free[i], value)) for point in starts]
+    ranges = [_range(parameter) for parameter in free]
+    found = []
+    for scale in STARTS:
+        scaled = (max(value, 1e-9) * scale for value in start)
+        point = [allowed.clipped(value) for allowed, value in zip(ranges, scaled, strict=True)]
+        found.append(descend(loss, point, ranges))
     return min(found, key=loss)
 
 
-def _bounded(parameter: Parameter, value: float) -> float:
+def _range(parameter: Parameter) -> Range:
     kind = "efficiency" if "efficiency" in parameter.name else parameter.name
     most = MOST_FIGURE.get(kind, np.inf)
     if parameter.name == REDUCE.name and not parameter.with_gather:
         most = MOST_REDUCING
-    return float(np.clip(value, LEAST_FIGURE.get(kind, 1e-9), most))
+    return Range(LEAST_FIGURE.get(kind, 1e-9), most)
 
 
 def _loss(

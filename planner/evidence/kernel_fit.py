@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.evidence.descent import descend
+from planner.evidence.descent import Range, descend
 from planner.evidence.kernel_measurements import DTYPES, Latencies
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.part_file import with_gemm
@@ -38,7 +38,9 @@ TILES_M, TILES_N = (64.0, 128.0), (64.0, 128.0, 192.0, 256.0)
 expert are not rounded up to more, though a few types of large products fit a little better so.
 """
 
-BOUNDS = ((0.01, 1.0), (1.0, 1e5), (1e-8, 1e-3))  # efficiency, k_half, overhead in seconds
+RANGES = (Range(0.01, 1.0), Range(1.0, 1e5), Range(1e-8, 1e-3))
+"""Of efficiency, k_half and overhead in seconds."""
+
 START = (0.75, 200.0, 3e-6)
 
 LEAST_SHAPES = 60
@@ -193,12 +195,7 @@ def _of_tile(latencies: Latencies, tile: tuple[float, float], start: Sequence[fl
     def full(point: Sequence[float]) -> Values:
         return point[0], point[1], *tile, point[2]
 
-    found = descend(
-        lambda point: _loss(latencies, full(point)),
-        start,
-        lambda i, value: float(np.clip(value, *BOUNDS[i])),
-    )
-    return full(found)
+    return full(descend(lambda point: _loss(latencies, full(point)), start, RANGES))
 
 
 def _loss(latencies: Latencies, values: Values) -> float:

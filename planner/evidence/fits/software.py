@@ -16,7 +16,7 @@ no row depends on stays at its prior. Kernel and fabric figures are not touched.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from planner.cost.context import CostContext
 from planner.cost.prediction_intervals import is_fitted
 from planner.cost.traffic import Splits
 from planner.errors import InputError
+from planner.evidence.descent import Range, descend
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.published_runs import PublishedRun
 from planner.evidence.validate_runs import Half, Prediction, check, chosen, is_timed, predict_runs
@@ -247,7 +248,14 @@ def fit_profile(
     model = _Model(rows)
     near = [reachable(c, prior[c.name], reach_scales) for c in COEFFICIENTS]
     free = [c for c in near if model.effect(c, prior) >= LEAST_EFFECT]
-    values = _descend(lambda point: model.loss(point) + _penalty(point, prior), free, prior)
+    start = [prior[c.name] for c in free]
+
+    def loss(point: Sequence[float]) -> float:
+        values = _with_free(prior, free, point)
+        return model.loss(values) + _penalty(values, prior)
+
+    ranges = [Range(c.least, c.most, c.scale) for c in free]
+    values = _with_free(prior, free, descend(loss, start, ranges, STEPS))
     fitted = {name: float(f"{value:.4g}") for name, value in values.items()}
     return Fitted(
         software=software,
@@ -331,26 +339,13 @@ def step_seconds(row: Timed, software: Software) -> float:
     return float(step.evaluate(CostContext.of(scenario), row.layout, row.splits).total)
 
 
+def _with_free(
+    prior: Values, free: Sequence[Coefficient], point: Sequence[float]
+) -> dict[str, float]:
+    """Every coefficient's value: the free ones from a point of the search, others as before."""
+    fixed = {c.name: prior[c.name] for c in COEFFICIENTS}
+    return fixed | {c.name: value for c, value in zip(free, point, strict=True)}
+
+
 def _penalty(point: Values, prior: Values) -> float:
     return sum(((point[c.name] - prior[c.name]) / c.scale) ** 2 for c in COEFFICIENTS)
-
-
-def _descend(
-    loss: Callable[[Values], float], free: Sequence[Coefficient], start: Values
-) -> dict[str, float]:
-    """The least point that moves of one coefficient at a time reach, in ever shorter steps."""
-    point = {c.name: start[c.name] for c in COEFFICIENTS}
-    best = loss(point)
-    for size in STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for c in free:
-                for move in (size * c.scale, -size * c.scale):
-                    value = min(max(point[c.name] + move, c.least), c.most)
-                    if value == point[c.name]:
-                        continue
-                    if (found := loss({**point, c.name: value})) < best * (1 - 1e-6):
-                        point, best, improved = {**point, c.name: value}, found, True
-                        break
-    return point
