@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InputError, nearest_of
 from planner.evidence import kernel_package as package
-from planner.evidence.parts import accelerator_named
+from planner.evidence.shipped_names import accelerator_named
 from planner.inputs.csv_rows import read_rows
 from planner.inputs.files import load, resolve
 from planner.inputs.text import whole

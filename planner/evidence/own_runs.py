@@ -28,7 +28,7 @@ from planner.errors import IllegalLayoutError, InputError, PlannerError
 from planner.evidence.fits.software import LEAST_ROWS as LEAST_PUBLISHED
 from planner.evidence.own_runs_fit import OwnCalibration, OwnRun, calibrate_own
 from planner.evidence.published_runs import UnscorableError, runs_of
-from planner.evidence.run_rows import fill_of, job_of
+from planner.evidence.row_jobs import fill_of, job_of
 from planner.evidence.validate_runs import predict
 from planner.inputs.complaints import input_error
 from planner.inputs.csv_rows import rows_of

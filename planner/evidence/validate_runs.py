@@ -31,8 +31,8 @@ from planner.evidence.metrics import (
     mean,
 )
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.evidence.run_models import has_experts
-from planner.evidence.run_rows import Job, job_of
+from planner.evidence.row_jobs import Job, job_of
+from planner.evidence.row_models import has_experts
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import order_splits
 from planner.problem.scenario import Scenario

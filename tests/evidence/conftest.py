@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.evidence.published_runs import PublishedRun, read_run
-from planner.evidence.run_rows import job_of
+from planner.evidence.row_jobs import job_of
 from planner.evidence.validate_runs import predict
 
 ROW: dict[str, Any] = {

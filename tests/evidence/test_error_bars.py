@@ -25,7 +25,7 @@ from planner.evidence.fits.intervals import (
 )
 from planner.evidence.fits.software import values_of_others, with_coefficients
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.run_rows import job_of
+from planner.evidence.row_jobs import job_of
 from planner.evidence.validate_runs import Prediction, coverage, predict
 from planner.inputs.files import data_root, load, names, parse
 from planner.inputs.quantities import Figure

@@ -20,7 +20,7 @@ from planner.evidence.fits.software import (
     with_coefficients,
 )
 from planner.evidence.published_runs import PublishedRun
-from planner.evidence.run_rows import job_of
+from planner.evidence.row_jobs import job_of
 from planner.evidence.validate_runs import Prediction, predict
 from planner.inputs.files import load, names
 from planner.problem.software import Software, SoftwareCoefficients

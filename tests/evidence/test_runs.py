@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.evidence.published_runs import PublishedRun, read_runs
-from planner.evidence.run_rows import job_of
+from planner.evidence.row_jobs import job_of
 from planner.evidence.validate_runs import (
     in_half,
     predict,
