@@ -33,7 +33,7 @@ from planner.clusters.import_topology import Imported, import_topology, imported
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
 from planner.evidence.measuring import (
-    PUBLISHED,
+    PUBLISHED_COLLECTIVES,
     PUBLISHED_RUNS,
     Accuracy,
     CollectivesValidation,
@@ -272,7 +272,7 @@ show_in_notebooks(
 )  # fmt: skip
 
 __all__ = [
-    "PUBLISHED",
+    "PUBLISHED_COLLECTIVES",
     "PUBLISHED_RUNS",
     "Accuracy",
     "Check",

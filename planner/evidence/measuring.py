@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from planner.evidence.collective_logs import PUBLISHED, read_sweeps
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, read_sweeps
 from planner.evidence.fabric_fit import FabricCalibration, fit_fabric
 from planner.evidence.fitted_files import profile_yaml
 from planner.evidence.kernel_fit import KernelCalibration, fit_kernels
@@ -59,7 +59,7 @@ def calibrate_own_runs(paths: Paths) -> OwnCalibration:
 
 
 def validate_collectives(
-    paths: Paths = (PUBLISHED,), topology: Topology | str | Path | None = None
+    paths: Paths = (PUBLISHED_COLLECTIVES,), topology: Topology | str | Path | None = None
 ) -> CollectivesValidation:
     """Predictions of measured collectives (nccl-tests text or JSON lines), and their errors.
 
@@ -192,7 +192,7 @@ def _topology(given: Topology | str | Path) -> Topology:
 
 
 __all__ = [
-    "PUBLISHED",
+    "PUBLISHED_COLLECTIVES",
     "PUBLISHED_RUNS",
     "Accuracy",
     "CollectivesValidation",

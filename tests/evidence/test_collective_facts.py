@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import TierArrays
-from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, Sweep, bus_factor, read_sweeps
 from planner.evidence.fabric_fit import fit_fabric
 from planner.evidence.fabrics import place
 from planner.evidence.validate_collectives import (
@@ -159,7 +159,7 @@ def full_sweeps() -> list[Sweep]:
     """All-reduce from start-up to full rate on the topologies that ship."""
     return [
         sweep
-        for sweep in read_sweeps([PUBLISHED])
+        for sweep in read_sweeps([PUBLISHED_COLLECTIVES])
         if len(sweep.num_bytes) >= 25
         and sweep.num_bytes[0] <= 1024
         and sweep.num_bytes[-1] >= 2**30
@@ -188,7 +188,7 @@ def test_misconfigured_hosts_are_suspected() -> None:
     """Both runs of the cluster called degraded take over three times as long; few others do."""
     slow = {
         log.placed.sweep.name: log.slowdown
-        for log in compare_sweeps(read_sweeps([PUBLISHED])).logs
+        for log in compare_sweeps(read_sweeps([PUBLISHED_COLLECTIVES])).logs
         if (log.slowdown or 0) >= SUSPICIOUS_RATIO
     }
     degraded = {name for name in slow if "degraded" in name}

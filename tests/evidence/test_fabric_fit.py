@@ -10,7 +10,7 @@ import pytest
 
 from planner.cost.context import TierArrays
 from planner.errors import InputError
-from planner.evidence.collective_logs import PUBLISHED, Sweep, read_sweeps
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, Sweep, read_sweeps
 from planner.evidence.fabric_fit import fit_fabric, in_order
 from planner.evidence.fabrics import place
 from planner.evidence.fitted_files import fabric_yaml
@@ -151,7 +151,7 @@ def test_what_the_logs_do_not_say_is_kept(dgx: Topology) -> None:
 def test_a_shipped_fabric_is_what_calibrate_finds(
     dgx: Topology, name: str, tier: int, figures: tuple[str, ...]
 ) -> None:
-    (log,) = (s for s in read_sweeps([PUBLISHED]) if s.name == name)
+    (log,) = (s for s in read_sweeps([PUBLISHED_COLLECTIVES]) if s.name == name)
     ran_on = dgx.replace(tiers=place(log).tiers)
     found, shipped = fit_fabric([log], ran_on).fabric, ran_on.tiers[tier].fabric
     for attribute in figures:
