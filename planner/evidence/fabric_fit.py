@@ -334,12 +334,12 @@ def _fit(model: _TierModel) -> tuple[_TierModel, list[float]]:
 def _lowest(model: _TierModel, start: Sequence[float]) -> list[float]:
     """The values of lowest loss, from the better of two starts."""
     ranges = [p.range for p in model.free]
-    ends = []
+    candidates = []
     for factor in START_FACTORS:
         scaled = (max(value, MIN_VALUE) * factor for value in start)
         first = [allowed.clipped(value) for allowed, value in zip(ranges, scaled, strict=True)]
-        ends.append(descend(model.loss, first, ranges))
-    return min(ends, key=model.loss)
+        candidates.append(descend(model.loss, first, ranges))
+    return min(candidates, key=model.loss)
 
 
 def in_order(sweep: Sweep) -> NDArray[np.bool_]:

@@ -1,11 +1,12 @@
 """Fitted numbers as the text of the YAML files that hold them, each with source and status.
 
-    fabric_yaml(fabric)             a file of topologies/fabrics/, written whole
-    intervals_yaml(table)           scenarios/published/prediction_intervals.yaml, written whole
+    fabric_yaml(fabric)             a file of topologies/fabrics/
+    intervals_yaml(table)           scenarios/published/prediction_intervals.yaml
     profile_yaml(fit, name)         a file of software/ with other coefficients
     accelerator_yaml(file, gemm)    a file of topologies/accelerators/ with other matmul figures
 
-Of the last two all else stays as it is, comments included. Every text reads back to equal values.
+In the last two everything else stays as it is, comments included. Every text reads back to equal
+values.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _name(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z][\w.-]*", text) else json.dumps(text)
 
 
-# ---------------------------------------------------------------- files written whole
+# ---------------------------------------------------------------- new files
 
 
 def fabric_yaml(fabric: Fabric) -> str:
@@ -114,7 +115,7 @@ def _plain(figure: Figure) -> str:
     return _flow_mapping(_value(figure, float(figure)), figure.source, figure.status)
 
 
-# ---------------------------------------------------------------- files with other numbers
+# ---------------------------------------------------------------- shipped files with other numbers
 
 
 def profile_yaml(fit: ProfileFit, name: str | None = None) -> str:

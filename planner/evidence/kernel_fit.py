@@ -52,7 +52,8 @@ MIN_DIFFERENT = 3
 
 COARSE_SHAPES = 1500
 REFINED_TILES = 3
-"""Tiles are tried on so many shapes, and the best of them on all shapes."""
+"""Tiles are tried on so many shapes, and the best of them on all: the order of the others does not
+matter, and a pass over all shapes takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ class _Values:
 
 
 def _lowest(latencies: Latencies) -> _Values:
-    """The values of lowest loss. Tiles are whole kernels of a library, so all are tried."""
+    """The values of lowest loss."""
+    # a tile is a choice among the kernels of a library, not a number: all are tried
     stride = max(1, len(latencies.m) // COARSE_SHAPES)
     coarse = latencies.where(np.arange(len(latencies.m)) % stride == 0)
     tiles = [(m, n) for m in TILES_M for n in TILES_N]

@@ -1,4 +1,4 @@
-"""The face of the room: one function for each command that compares with measurements.
+"""Entry points: one function for each command that compares with measurements.
 
 Users:
 

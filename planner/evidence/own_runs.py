@@ -101,6 +101,7 @@ def _given(path: str | Path, text: str) -> list[tuple[Given, int | None]]:
     if Path(path).suffix.lower() == ".csv":
         rows = rows_of(text, str(path), COLUMNS, "column", ALLOWED)
         return [(_of_cells(cells, str(path), line), line) for line, cells in rows]
+    # YAML may be written as JSON too: then it is one mapping with `runs`
     if text.lstrip().startswith("{") and not text.lstrip().startswith('{"runs"'):
         lines = [(line, n) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [
@@ -128,6 +129,7 @@ def _of_cells(cells: Mapping[str, str], path: str, line: int) -> Given:
     seconds = document.get("step_seconds")
     if seconds is not None:
         with suppress(ValueError):  # text stays text and is refused by its form
+            # float() reads digits of every script; a file means ASCII ones
             document["step_seconds"] = float(seconds) if seconds.isascii() else seconds
     return _checked({**document, "layout": layout}, path, line)
 

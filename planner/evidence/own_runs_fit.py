@@ -37,7 +37,7 @@ REACH_SCALES = 2.0
 MIN_RUNS = 2
 
 MIN_GAIN_FRACTION, MIN_GAIN = 0.05, 0.001
-"""What a fit must take off the mean error, as a fraction of it and at least; less is noise."""
+"""What a fit must take off the mean error: so much of it, and so much absolutely; less is noise."""
 
 AT_BOUND_SCALES = 0.01
 """A number is at a bound of its reach if it is within so many scales of it."""

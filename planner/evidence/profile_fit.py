@@ -141,7 +141,7 @@ def with_coefficients(
 
 def step_seconds(run: TimedRun, software: Software) -> float:
     """The run's predicted step time under another profile."""
-    # not validated again: the profile was when it was made, and a fit asks thousands of times
+    # model_copy does not validate: a fit does this thousands of times, with profiles that are valid
     scenario = run.scenario.model_copy(update={"software": software})
     return float(step.evaluate(CostContext.of(scenario), run.layout, run.splits).total)
 
@@ -208,6 +208,7 @@ def fit_profile(
     prior = before if prior is None else prior
     _refuse_absurd(runs)
     model = _StepTimes(runs)
+    # what no row depends on would follow the noise of the search: it stays at its prior
     near = [reachable(c, prior[c.name], reach_scales) for c in COEFFICIENTS]
     free = [c for c in near if model.effect(c, prior) >= MIN_EFFECT]
 

@@ -116,6 +116,7 @@ class PublishedRun(_Fields):
         The repository (`owner/name`) a source starts with, else its arXiv number, else the text
         before the first `@`, `;`, `,` or `(`.
         """
+        # rows of one repository cite many of its pages; papers are cited with and without a title
         repository = re.match(r"[\w.-]+/[\w.-]+", self.source)
         if repository:
             return repository.group()
@@ -144,6 +145,7 @@ def runs_of(text: str, path: str) -> list[PublishedRun]:
     Raises:
         InputError: as `read_runs`.
     """
+    # not splitlines(): JSON strings may contain other line separators, such as U+2028
     lines = enumerate(text.split("\n"), start=1)
     runs = [read_run(line, path, number) for number, line in lines if line.strip()]
     if not runs:

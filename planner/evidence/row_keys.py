@@ -236,7 +236,7 @@ COUNTED_RECOMPUTE = re.compile(r"full, block method, (\d+) layer\(s\) per stage"
 
 MAX_SELECTIVE_HFU = 1.2
 """`measured.hfu` over `measured.mfu` above which more than the attention core was recomputed:
-whole layers make it 4/3, the core less than 1.1 (Korthikanti et al. 2022, table 5)."""
+full recompute makes it 4/3, the core less than 1.1 (Korthikanti et al. 2022, table 5)."""
 
 OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
@@ -244,7 +244,7 @@ OVERLAP_FLAGS = {
     "pp": ("p2p",),
     "ep": ("moe_a2a_overlap",),
 }
-"""Axis → flags of `overlap`, or of its preset, that say whether its traffic runs beside
+"""Axis → flags of `overlap`, or of its preset, that say whether its traffic overlaps with
 computation; the first that is given counts."""
 
 DISPATCHER_FLAGS = ("dispatcher", "moe_flex_dispatcher_backend", "moe_token_dispatcher_type")

@@ -138,6 +138,7 @@ def experts_of(run: PublishedRun) -> dict[str, Any]:
     Raises:
         UnscorableError: a dimension is unknown.
     """
+    # nested keys are not typed by `PublishedRun`: their values are checked by MoE and MLA
     moe = run.moe
     if moe is None:
         return {}

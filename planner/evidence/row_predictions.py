@@ -216,6 +216,7 @@ def _predict_row(run: PublishedRun) -> Prediction:
         raise UnscorableError("nothing measured")
     try:
         return predict(job_of(run))
+    # a row that our own values refuse is counted, so that one odd row does not end a validation
     except PlannerError as error:
         raise UnscorableError(f"not costed: {error}") from None
 
@@ -225,4 +226,5 @@ def is_timed(prediction: Prediction, min_mfu: float) -> bool:
     run = prediction.run
     if run.std.iter_time_s is None or run.measured.oom:
         return False
+    # a run of low MFU waits for something that no layout explains, such as its input
     return min_mfu == 0 or (run.std.mfu_bf16peak_causal or 0.0) >= min_mfu

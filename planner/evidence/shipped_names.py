@@ -35,9 +35,9 @@ def software_named(framework: str) -> Software | None:
     The full text counts first, then the longest beginning of it that ends before white space or
     punctuation: "Megatron-LM core_r0.13 (TE)" is Megatron-LM.
     """
-    ends = [match.start() for match in re.finditer(r"[\s(/,+]", framework)]
-    for end in [len(framework), *reversed(ends)]:
-        profile = _profiles().get(folded(framework[:end]))
+    lengths = [match.start() for match in re.finditer(r"[\s(/,+]", framework)]
+    for length in [len(framework), *reversed(lengths)]:
+        profile = _profiles().get(folded(framework[:length]))
         if profile:
             return profile
     return None

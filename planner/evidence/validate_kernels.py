@@ -3,7 +3,7 @@
     compare_latencies(read_latencies(["gemm.csv"])).to_document()
 
 Scored are products of m, n, k >= MIN_SIZE, as training's are. A fifth of the shapes is held out of
-every fit (`planner calibrate kernels`), chosen by a hash of the shape alone. Of the measurements
+every fit (`planner calibrate kernels`), chosen by a hash of the shape only. Of the measurements
 that the shipped coefficients are fitted to, only that fifth counts; of others, all do.
 """
 
@@ -44,7 +44,7 @@ def large(latencies: Latencies) -> Latencies:
 def held_out(latencies: Latencies) -> NDArray[np.bool_]:
     """Whether each shape is kept from fits: one in HELD_OUT_ONE_IN, by the CRC-32 of 'm,n,k'.
 
-    By the shape alone, so that a shape measured on two machines is held out on both.
+    By the shape only, so that a shape measured on two machines is held out on both.
     """
     shapes = zip(latencies.m, latencies.n, latencies.k, strict=True)
     codes = [crc32(f"{m:.0f},{n:.0f},{k:.0f}".encode()) for m, n, k in shapes]

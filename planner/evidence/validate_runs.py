@@ -181,6 +181,7 @@ def ranking_groups(
             members[group].append(prediction)
     groups = []
     for name in sorted(members):
+        # picks take the first of equal rows, so their order must not be the file's
         rows = sorted(members[name], key=lambda p: p.run.id)
         if len({_without_overlap(p.layout) for p in rows if not p.run.measured.oom}) >= 2:
             groups.append((rows[0].source, [p.candidate for p in rows]))
@@ -216,6 +217,7 @@ def _coverage(
     for kind, error in errors:
         if error is not None:
             interval = interval_of[kind]
+            # an error is predicted / measured − 1, intervals are of measured / predicted
             rows_of[kind].append((1 / (1 + error), float(interval.low), float(interval.high)))
     every = [row for rows in rows_of.values() for row in rows]
     by_kind = {kind: Coverage.of(rows) for kind, rows in rows_of.items() if rows}

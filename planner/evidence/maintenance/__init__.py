@@ -1,9 +1,9 @@
 """What maintainers run: how the fitted numbers that ship are made, judged and reported.
 
-Nothing that users run imports this package, but for `measuring`, the face of the room. Commands are
-run in a checkout, whose files are those that ship. Rows are those of
-scenarios/published/measured_runs.jsonl: their fitted half may be fitted to, their held-out half
-only judged by (`row_predictions.in_half`).
+Nothing that users run depends on this package; only the entry points, `measuring`, import it.
+Commands are run in a checkout, whose files are those that ship. Rows are those of
+scenarios/published/measured_runs.jsonl. Fits may see their fitted half; their held-out half only
+judges (`row_predictions.in_half`).
 
 Shipped files, each with the command that makes it and what it is made from:
 

@@ -108,7 +108,7 @@ def measure_accuracy(
 
     left_out: `predict_left_out` of the same rows, to show as well.
     """
-    rows = list(runs)
+    rows = list(runs)  # they are gone through once for each half
     halves: dict[Half, Validation] = {}
     every: list[Prediction] = []
     for half in HALVES:

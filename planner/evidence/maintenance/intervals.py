@@ -65,6 +65,7 @@ MIN_ROWS = 30
 SHRINK_ROWS = 30.0
 MANY_SOURCES = 5
 
+# written out: a table of four numbers is no reason to depend on scipy
 STUDENT = {1: 3.078, 2: 1.886, 3: 1.638}
 NORMAL = 1.2816
 """90 % quantiles of Student's t by degrees of freedom (sources less one), and of the normal."""

@@ -1,8 +1,8 @@
 """Rows predicted as if their source had never been seen: `planner validate runs --leave-one-out`.
 
-Rows are grouped into folds; FoldOf says how, by source unless told otherwise. A fold is predicted
-with software coefficients fitted, afresh, to the fitted half of the other folds' rows. A profile
-that no other fold has enough rows of takes the medians of the other profiles' numbers.
+Rows are grouped into folds by a function, `fold_of`: by source unless another is given. A fold is
+predicted with software coefficients fitted, afresh, to the fitted half of the other folds' rows. A
+profile that no other fold has enough rows of takes the medians of the other profiles' numbers.
 
 Kernel, clock and fabric figures stay as shipped: they come from measurements of operators, except
 the sustained clock and some attention rates.
@@ -81,7 +81,7 @@ def predict_left_out(
 ) -> LeaveOneOut:
     """Predict every fold without its rows, and summarise the errors of the selected rows."""
     rows = list(runs)
-    # fits are made from rows of both halves' folds; the selected half only says what is shown
+    # the selected half only says which errors are shown: fits are the same for either
     every, _ = predict_rows(replace(selection, half="all").rows(rows))
     timed = [row for row in every if is_timed(row, selection.min_mfu)]
     fold_fits = fits_without(timed, fold_of)
