@@ -11,9 +11,9 @@ over the fitted half of the rows. The ends of a kind are shrunk to those of all 
 Rows of one source share their errors: intervals from fewer than MANY_SOURCES sources are widened as
 Student's t widens a prediction from so few (t over the normal quantile, times sqrt(1 + 1/sources)).
 
-No published row ran on software or accelerators that were never fitted, so these two kinds are
-judged by taking knowledge away, see UNSEEN. There every profile, or accelerator type, counts
-once, however many rows it has.
+Hardly any published row ran on software or accelerators that were never fitted to runs. These two
+kinds are judged by taking knowledge away from all rows, see UNSEEN. There every profile, or
+accelerator type, counts once, however many rows it has.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ COVERAGE = 0.8
 HALVES: tuple[Half, ...] = ("fit", "test")
 
 MIN_ROWS = 30
-"""Kinds of fewer rows have no ends of their own: a tenth of them is three rows or less."""
+"""Kinds of fewer rows have no ends of their own: fewer than three rows lie beyond either end."""
 
 SHRINK_ROWS = 30.0
 MANY_SOURCES = 5
@@ -138,7 +138,7 @@ def _coverage_of(
     return covered
 
 
-# ---------------------------------------------------------------- kinds that no row can be
+# ---------------------------------------------------------------- kinds with hardly any row
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def intervals_by_kind(rows: Sequence[Prediction], error_of: ErrorOf) -> dict[str
 
 
 def _interval(rows: Sequence[Prediction], of_all: Sequence[Prediction], error_of: ErrorOf) -> Ends:
-    """The interval of a kind with enough rows; a kind that rows really are is shrunk to all."""
+    """The interval of a kind with enough rows, shrunk to that of all unless it is unseen."""
     low, high = _log_ends(rows, error_of)
     if rows[0].interval_kind not in UNSEEN:
         share = len(rows) / (len(rows) + SHRINK_ROWS)
