@@ -43,9 +43,9 @@ def cost_table(ctx: CostContext, table: LayoutTable, placed: np.ndarray) -> floa
     """Cost all rows in blocks; the sum of their steps and peaks, so that nothing is skipped."""
     total = 0.0
     for start in range(0, len(table), BLOCK):
-        part = slice(start, start + BLOCK)
-        rows = table.take(part)
-        total += float(step.evaluate(ctx, rows, splits_of(placed[part])).total.sum())
+        block = slice(start, start + BLOCK)
+        rows = table.take(block)
+        total += float(step.evaluate(ctx, rows, splits_of(placed[block])).total.sum())
         total += float(memory.worst_stage(ctx, rows)[1].sum())
     return total
 

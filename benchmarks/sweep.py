@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ axes:
 
 
 def main() -> None:
+    """Run the benchmark that is named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_subparsers(dest="what", required=True)
     speed_options = what.add_parser("speed")
@@ -81,12 +83,14 @@ def main() -> None:
 
 
 def written(folder: Path, sweep: str) -> Path:
+    """The file of a sweep, in one folder with its base."""
     (folder / "base.yaml").write_text(BASE)
     (folder / "sweep.yaml").write_text(sweep)
     return folder / "sweep.yaml"
 
 
 def command(*words: object) -> list[str]:
+    """A command line of the planner, as a process's arguments."""
     return [sys.executable, "-c", "from planner.cli import main; main()", *map(str, words)]
 
 
@@ -94,6 +98,7 @@ def command(*words: object) -> list[str]:
 
 
 def speed(folder: Path, workers: int, sample: int, kept: str | None) -> None:
+    """Points a second of a sweep, and of a loop of `planner plan` over a sample of them."""
     out = Path(kept) if kept else folder / "out"
     sweep = written(folder, LARGE)
     started = time.perf_counter()
@@ -116,7 +121,7 @@ def speed(folder: Path, workers: int, sample: int, kept: str | None) -> None:
         words = command("plan", folder / "base.yaml", *pairs, "--json")
         assert subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode in (0, 1)
     one = (time.perf_counter() - started) / len(chosen)
-    rate, cpu = found.num_points / wall, samples[-1][3] + samples[-1][4]
+    rate, cpu = found.num_points / wall, samples[-1].cpu_seconds
     used = os.times()
     one_cpu = (used.children_user + used.children_system - before) / len(chosen)
     print(f"sweep {rate:.2f} points/s, loop of `planner plan` {1 / one:.3f} ({len(chosen)} points)")
@@ -128,9 +133,25 @@ def speed(folder: Path, workers: int, sample: int, kept: str | None) -> None:
     )
 
 
-Usage = tuple[float, int, dict[int, int], float, float, float]
-"""Seconds, the sweep's own RSS, RSS by worker, CPU seconds of the workers and of the sweep, seconds
-that the workers waited for a CPU."""
+@dataclass(frozen=True)
+class Usage:
+    """What a sweep uses, so many seconds after its start.
+
+    sweep: its main process; workers: its children. waited_seconds: what the workers waited for a
+    CPU.
+    """
+
+    seconds: float
+    sweep_rss_bytes: int
+    worker_rss_bytes: Mapping[int, int]
+    workers_cpu_seconds: float
+    sweep_cpu_seconds: float
+    waited_seconds: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of the sweep and its workers."""
+        return self.workers_cpu_seconds + self.sweep_cpu_seconds
 
 
 def waited_seconds(pid: int) -> float:
@@ -139,45 +160,52 @@ def waited_seconds(pid: int) -> float:
 
 
 def watched(process: subprocess.Popen[bytes]) -> Iterator[Usage]:
-    started, own = time.perf_counter(), psutil.Process(process.pid)
-    seen: dict[int, float] = {}
+    """What the sweep uses, four times a second until it ends."""
+    started, sweep = time.perf_counter(), psutil.Process(process.pid)
+    # by process, and kept when it ends: a worker's seconds count for the rest of the sweep
+    cpu: dict[int, float] = {}
     waited: dict[int, float] = {}
     while process.poll() is None:
         try:
             rss = {}
-            for child in own.children(recursive=True):
-                if child.ppid() != own.pid or child.num_threads() > 1:  # not the fork server
+            for child in sweep.children(recursive=True):
+                if child.ppid() != sweep.pid or child.num_threads() > 1:  # not the fork server
                     rss[child.pid] = child.memory_info().rss
                 times = child.cpu_times()
-                seen[child.pid] = times.user + times.system
+                cpu[child.pid] = times.user + times.system
                 waited[child.pid] = waited_seconds(child.pid)
-            times = own.cpu_times()
-            seconds = time.perf_counter() - started
-            rest = times.user + times.system
-            sums = sum(seen.values()), rest, sum(waited.values())
-            yield seconds, own.memory_info().rss, rss, *sums
+            times = sweep.cpu_times()
+            yield Usage(
+                seconds=time.perf_counter() - started,
+                sweep_rss_bytes=sweep.memory_info().rss,
+                worker_rss_bytes=rss,
+                workers_cpu_seconds=sum(cpu.values()),
+                sweep_cpu_seconds=times.user + times.system,
+                waited_seconds=sum(waited.values()),
+            )
         except (psutil.Error, OSError):
-            pass  # ended between two questions
+            pass  # it ended between two of these calls
         time.sleep(0.25)
 
 
 def print_memory(samples: list[Usage]) -> None:
+    """Memory at five moments of the sweep."""
     print("RSS, MB: after     sweep   workers")
-    for share in (0.1, 0.25, 0.5, 0.75, 0.97):
-        seconds, own, workers, *_ = samples[int(share * (len(samples) - 1))]
-        each = " ".join(f"{size / 2**20:7.1f}" for size in workers.values())
-        print(f"  {seconds:12.0f} s {own / 2**20:9.1f} {each}")
+    for moment in (0.1, 0.25, 0.5, 0.75, 0.97):
+        usage = samples[int(moment * (len(samples) - 1))]
+        workers = " ".join(f"{size / 2**20:7.1f}" for size in usage.worker_rss_bytes.values())
+        print(f"  {usage.seconds:12.0f} s {usage.sweep_rss_bytes / 2**20:9.1f} {workers}")
 
 
 def print_cpu(samples: list[Usage], workers: int, wall: float) -> None:
     """The workers' CPU seconds over all that there were, start and end included; on a machine that
     others use, the same with what they waited for a CPU."""
-    *_, theirs, own, waited = samples[-1]
-    whole = workers * wall
+    last, available = samples[-1], workers * wall
+    used, waited = last.workers_cpu_seconds, last.waited_seconds
     print(
-        f"CPU: workers {theirs:.1f} s, sweep {own:.1f} s; workers / ({workers} × {wall:.1f} s) = "
-        f"{theirs / whole:.1%}, with {waited:.1f} s of waiting for a CPU "
-        f"{(theirs + waited) / whole:.1%}; load average {os.getloadavg()[0]:.1f} on "
+        f"CPU: workers {used:.1f} s, sweep {last.sweep_cpu_seconds:.1f} s; workers / ({workers} × "
+        f"{wall:.1f} s) = {used / available:.1%}, with {waited:.1f} s of waiting for a CPU "
+        f"{(used + waited) / available:.1%}; load average {os.getloadavg()[0]:.1f} on "
         f"{os.cpu_count()} CPUs"
     )
 
@@ -186,10 +214,12 @@ def print_cpu(samples: list[Usage], workers: int, wall: float) -> None:
 
 
 def same_rows(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps gave the same rows, times aside."""
     return [without_timing(row) for row in one.rows] == [without_timing(row) for row in other.rows]
 
 
 def dask(folder: Path, compared: str | None) -> None:
+    """The rows of a cluster of which a worker is killed, against those of the process pool."""
     from distributed import LocalCluster
 
     sweep = written(folder, LARGE if compared else SMALL)
@@ -213,6 +243,7 @@ def dask(folder: Path, compared: str | None) -> None:
 
 
 def kills(folder: Path, number: int) -> None:
+    """The rows of a sweep that is killed so many times, against those of an undisturbed run."""
     sweep = written(folder, SMALL)
     started = time.perf_counter()
     plain = run_sweep(sweep, folder / "plain", workers=2)

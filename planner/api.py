@@ -22,30 +22,32 @@ from planner.advise.what_if import WhatIf, what_if
 from planner.advise.why_not import WhyNot, why_not
 from planner.clusters.import_topology import Imported, import_topology, imported_files
 from planner.errors import InputError
-from planner.evidence.collective_logs import PUBLISHED
-from planner.evidence.fabric_fit import Calibration
-from planner.evidence.fits.accuracy import Accuracy
-from planner.evidence.fits.intervals import ErrorCalibration
-from planner.evidence.fits.left_out import LeaveOneOut
-from planner.evidence.fits.software import RunsCalibration
-from planner.evidence.fits.software_file import profile_yaml
-from planner.evidence.kernel_fit import KernelCalibration
 from planner.evidence.measuring import (
+    PUBLISHED_COLLECTIVES,
+    PUBLISHED_RUNS,
+    Accuracy,
+    CollectivesValidation,
+    FabricCalibration,
+    IntervalCalibration,
+    KernelCalibration,
+    KernelsValidation,
+    LeaveOneOut,
+    OwnCalibration,
+    RunsCalibration,
+    Validation,
     accuracy,
     calibrate_collectives,
     calibrate_errors,
     calibrate_kernels,
+    calibrate_own_runs,
     calibrate_runs,
+    is_own,
+    profile_yaml,
     validate_collectives,
     validate_kernels,
     validate_left_out,
+    validate_runs,
 )
-from planner.evidence.own_runs import calibrate_own_runs, is_own
-from planner.evidence.own_runs_fit import OwnCalibration
-from planner.evidence.published_runs import PUBLISHED_RUNS
-from planner.evidence.validate_collectives import CollectivesValidation
-from planner.evidence.validate_kernels import KernelsValidation
-from planner.evidence.validate_runs import Validation, validate_runs
 from planner.frameworks.import_model import import_model
 from planner.frameworks.imported_model import ImportedModel
 from planner.frameworks.target import Target, target
@@ -97,24 +99,24 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 show_in_notebooks(
-    Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration, Explanation,
-    ImportedModel, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan,
-    Roofline, RunsCalibration, Validation, WhyNot,
+    Check, CollectivesValidation, Comparison, Diagnosis, Explanation, FabricCalibration,
+    ImportedModel, IntervalCalibration, KernelCalibration, KernelsValidation, LeaveOneOut,
+    OwnCalibration, Plan, Roofline, RunsCalibration, Validation, WhyNot,
 )  # fmt: skip
 
 __all__ = [
-    "PUBLISHED",
+    "PUBLISHED_COLLECTIVES",
     "PUBLISHED_RUNS",
     "Accuracy",
-    "Calibration",
     "Check",
     "CollectivesValidation",
     "Comparison",
     "Diagnosis",
-    "ErrorCalibration",
     "Explanation",
+    "FabricCalibration",
     "Imported",
     "ImportedModel",
+    "IntervalCalibration",
     "KernelCalibration",
     "KernelsValidation",
     "LeaveOneOut",

@@ -24,7 +24,9 @@ def validate_collectives(files: tuple[str, ...], topology: str | None, as_json: 
     from planner.cli.output import show
     from planner.report.text.collective_errors import collectives_report
 
-    document = api.validate_collectives(files or (api.PUBLISHED,), topology).to_document()
+    document = api.validate_collectives(
+        files or (api.PUBLISHED_COLLECTIVES,), topology
+    ).to_document()
     show(document, collectives_report(document), as_json)
 
 

@@ -50,7 +50,7 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
     from planner.report.text.kernel_errors import calibration_report
 
     found = api.calibrate_kernels(files)
-    texts = {name: found.to_yaml(name) for name in found.parts}
+    texts = {name: found.to_yaml(name) for name in found.accelerators}
     if Path(out).suffix in (".yaml", ".yml"):
         if len(texts) > 1:
             raise click.UsageError(

@@ -47,7 +47,7 @@ def validate_runs(
         require_matplotlib()  # before the predictions, which take a while
     from planner import api
     from planner.cli.output import show
-    from planner.evidence.published_runs import read_runs
+    from planner.evidence.measuring import read_runs
     from planner.report.text.run_errors import runs_report
 
     paths = files or (api.PUBLISHED_RUNS,)
@@ -150,7 +150,7 @@ def calibrate_runs(
 
     if files and api.is_own(files):
         own = api.calibrate_own_runs(files)
-        write_file(out, api.profile_yaml(own.fitted, Path(out).stem))
+        write_file(out, api.profile_yaml(own.fit, Path(out).stem))
         document = own.to_document()
         show(document, own_report(document), as_json)
         return
@@ -170,24 +170,26 @@ def calibrate_runs(
 
 @click.command(name="errors")
 @click.argument("files", metavar="[FILE]...", nargs=-1)
-@click.option("--out", metavar="FILE.yaml", required=True, help="Write the error bars here.")
+@click.option(
+    "--out", metavar="FILE.yaml", required=True, help="Write the prediction intervals here."
+)
 @options.quality
 @options.min_mfu(0.15)
 @options.as_json
 def calibrate_errors(
     files: tuple[str, ...], out: str, quality: str, min_mfu: float, as_json: bool
 ) -> None:
-    """Fit the error bars of predictions to the fitting half of measured runs (default: the
-    published ones), and hold them against the other half.
+    """Fit the prediction intervals to the fitted half of measured runs (default: the published
+    ones), and report how many measurements of either half lie inside.
 
-    Those that ship are scenarios/published/prediction_errors.yaml; write them anew after a change
-    of the cost model or of coefficients.
+    Those that ship are scenarios/published/prediction_intervals.yaml; write them anew after a
+    change of the cost model or of coefficients.
     """
     from planner import api
     from planner.cli.output import show, write_file
-    from planner.report.text.run_errors import errors_report
+    from planner.report.text.run_errors import intervals_report
 
     found = api.calibrate_errors(files or (api.PUBLISHED_RUNS,), quality=quality, min_mfu=min_mfu)
     write_file(out, found.to_yaml())
     document = found.to_document()
-    show(document, errors_report(document), as_json)
+    show(document, intervals_report(document), as_json)

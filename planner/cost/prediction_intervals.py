@@ -4,8 +4,8 @@
     interval = step_interval(errors, ctx, layout)     # measured / predicted, 80 % between
 
 The bounds are quantiles of measured / predicted over published runs, by kind; `planner calibrate
-errors` writes them (scenarios/published/prediction_errors.yaml). A kind is what can be known before
-a run: see KINDS. It depends on the layout alone, not on where the layout lives.
+errors` writes them (scenarios/published/prediction_intervals.yaml). A kind is what can be known
+before a run: see KINDS. It depends on the layout alone, not on where the layout lives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from planner.layouts.numeric import Integer, Numeric
 from planner.problem.hardware import Accelerator
 from planner.problem.software import Software
 
-SHIPPED = "scenarios/published/prediction_errors.yaml"
+SHIPPED = "scenarios/published/prediction_intervals.yaml"
 
 KINDS = (
     "new-part", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",

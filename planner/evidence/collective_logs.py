@@ -26,7 +26,8 @@ from planner.inputs.json_text import json_value
 from planner.inputs.text import file_text
 from planner.inputs.values import Strict
 
-PUBLISHED = "scenarios/published/nccl_measurements.jsonl"
+PUBLISHED_COLLECTIVES = "scenarios/published/nccl_measurements.jsonl"
+"""The runs that ship."""
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +53,10 @@ class _Row(Strict):
 class Sweep:
     """One operation measured over message sizes; None where the file does not say.
 
-    num_bytes: as nccl-tests counts them (the whole of a gather, what a rank holds otherwise).
+    num_bytes: rising, as nccl-tests counts them: all that a gather collects, otherwise what one
+    rank has. seconds: of one operation; the better of out-of-place and in-place. Both have
+    the shape (sizes,).
+    path, line: where it was read.
     """
 
     name: str
@@ -62,7 +66,7 @@ class Sweep:
     num_ranks: int | None
     network: str | None
     source: str
-    num_bytes: Floats  # rising
+    num_bytes: Floats
     seconds: Floats
     path: str
     line: int
@@ -75,11 +79,14 @@ class Sweep:
 
 
 def bus_factor(operation: str, num_ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, which is bytes over seconds, as nccl-tests has it."""
-    share = (num_ranks - 1) / num_ranks
+    """Bus bandwidth over algorithm bandwidth, which is bytes over seconds.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
+    """
+    sent = (num_ranks - 1) / num_ranks  # a rank keeps its own n-th of the data
     if operation == "all_reduce":
-        return 2 * share
-    return share if operation in ("all_gather", "reduce_scatter", "alltoall") else 1.0
+        return 2 * sent
+    return sent if operation in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
 def read_sweeps(paths: Iterable[str | Path]) -> list[Sweep]:
@@ -98,13 +105,13 @@ def _read(path: str | Path) -> list[Sweep]:
         lines = enumerate(text.split("\n"), start=1)
         return [_of_row(line, str(path), number) for number, line in lines if line.strip()]
     logs = parse_log(text, str(path))
-    return [_of_log(log, len(logs) > 1) for log in logs]
+    return [_of_log(log, is_only=len(logs) == 1) for log in logs]
 
 
-def _of_log(log: NcclLog, one_of_many: bool) -> Sweep:
+def _of_log(log: NcclLog, is_only: bool) -> Sweep:
     name = Path(log.path).stem
     return Sweep(
-        name=f"{name}:{log.line}" if one_of_many else name,
+        name=name if is_only else f"{name}:{log.line}",
         operation=log.operation,
         accelerator=log.accelerator,
         num_nodes=log.num_nodes,

@@ -1,11 +1,14 @@
 """Parameters of a fabric fitted to measured collectives: `planner calibrate collectives`.
 
-    found = calibrate(read_sweeps(["all_reduce.log"]), topology)
-    Path("my-fabric.yaml").write_text(found.to_yaml(), "utf-8")
+    calibration = fit_fabric(read_sweeps(["all_reduce.log"]), topology)
+    Path("my-fabric.yaml").write_text(calibration.to_yaml(), "utf-8")
 
 Fitted is the fabric of the outermost tier that the logs cross; the tiers inside stay as the
-topology has them. The loss is mean |log(predicted / measured)|^1.5 over all points: between the
-mean, which lets no odd point rule, and the square, which ignores none.
+topology has them. The loss is
+
+    mean over points  |ln(predicted / measured)|^LOSS_POWER
+
+between the mean, which lets no odd point rule, and the square, which ignores none.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,65 +25,118 @@ from numpy.typing import NDArray
 from planner.cost.context import TierArrays
 from planner.errors import InputError
 from planner.evidence.collective_logs import Floats, Sweep, bus_factor
-from planner.evidence.descent import descend
-from planner.evidence.fabric_file import fabric_yaml, figures
+from planner.evidence.descent import Range, descend
 from planner.evidence.fabrics import Placed, UnmatchedError, place
-from planner.evidence.slow_hosts import slow_against_prediction, slow_among_repeats
-from planner.evidence.validate_collectives import Errors, LogErrors, line, predicted, ramps
+from planner.evidence.fitted_files import fabric_yaml, figures
+from planner.evidence.validate_collectives import (
+    Errors,
+    LogErrors,
+    predicted,
+    ramps,
+    slow_against_prediction,
+    slow_among_repeats,
+)
 from planner.inputs.quantities import Figure
 from planner.problem.topology import Fabric, Topology
 
 LOSS_POWER = 1.5
-STARTS = (1.0, 0.6)
-"""The search starts from the parameters as they are, and again from so much lower ones."""
+
+START_FACTORS = (1.0, 0.6)
+"""The search starts from the parameters as they are, and again from so much lower ones: coordinate
+descent from one start can stop at a ridge."""
 
 PROBE = 1.25
-LEAST_EFFECT = 0.01
-"""A parameter is determined if a value so much larger moves predictions by this share at least:
-of the largest messages for bandwidth, of the smallest for latency, of all for the ramp, of any for
-a rendezvous. Others keep their value: the logs may be bound by another tier, or hold no small
-message."""
+MIN_EFFECT = 0.01
+"""A parameter is determined if a value larger by the factor PROBE moves predictions by this much,
+relatively: see `_TierModel.effect`. Others keep their value: the logs may be bound by another tier,
+or hold no small message."""
 
 OUT_OF_ORDER = 1.2
 """A message that takes so much longer than a larger one does is left out of the loss: a protocol
 badly chosen, or other traffic."""
 
-LEAST_FIGURE = {"efficiency": 0.01, "ramp": 0.01}
-MOST_FIGURE = {"efficiency": 1.0, "ramp": 20.0}
-MOST_REDUCING = 2.0  # of an all-reduce that switches help; others move every byte
+MIN_VALUE = 1e-9
 
-Columns = Mapping[str, float]
+
+# ---------------------------------------------------------------- parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number of a fabric that a fit may change."""
+    """A number of a fabric that a fit may change.
 
-    name: str  # attribute of Fabric
-    operations: tuple[str, ...]  # one of these must have been measured
-    with_gather: bool = False  # whether the ring's share of bandwidth follows it
+    name: attribute of `Fabric`.
+    operations: of nccl-tests; one of these must have been measured.
+    columns: of `TierArrays`, which the number fills for its tier; a ramp has none.
+    is_rate: whether it is a share of the line rate, and the columns bytes per second.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    columns: tuple[str, ...]
+    range: Range
+    is_rate: bool = False
 
 
-HOP = Parameter("hop_seconds", ("all_reduce", "all_gather", "reduce_scatter", "sendrecv"))
-BASE = Parameter("base_seconds", HOP.operations)
-RAMP = Parameter("ramp", ("all_reduce", "all_gather", "reduce_scatter"))
-GATHER = Parameter("efficiency", ("all_gather", "reduce_scatter", "broadcast"))
-REDUCE = Parameter("all_reduce_efficiency", ("all_reduce",))
-EXCHANGE = Parameter("all_to_all_efficiency", ("alltoall",))
-SEND = Parameter("p2p_efficiency", ("sendrecv",))
-RENDEZVOUS = Parameter("rendezvous_seconds", ("all_reduce", "all_gather", "reduce_scatter"))
+_TREES_AND_RINGS = ("all_reduce", "all_gather", "reduce_scatter")
+_SHARE = Range(0.01, 1.0)
+_SECONDS = Range(MIN_VALUE, inf)
+
+BASE = Parameter("base_seconds", (*_TREES_AND_RINGS, "sendrecv"), ("base_seconds",), _SECONDS)
+HOP = Parameter("hop_seconds", (*_TREES_AND_RINGS, "sendrecv"), ("hop_seconds",), _SECONDS)
+RENDEZVOUS = Parameter("rendezvous_seconds", _TREES_AND_RINGS, ("rendezvous_seconds",), _SECONDS)
+RAMP = Parameter("ramp", _TREES_AND_RINGS, (), Range(0.01, 20.0))
+GATHER = Parameter(
+    "efficiency",
+    ("all_gather", "reduce_scatter", "broadcast"),
+    ("all_gather",),
+    _SHARE,
+    is_rate=True,
+)
+# switches that reduce let an all-reduce move fewer bytes over a link than rings do
+REDUCE = Parameter(
+    "all_reduce_efficiency", ("all_reduce",), ("all_reduce",), Range(0.01, 2.0), is_rate=True
+)
+# without them, and without logs that tell the two apart, one number serves all rings
+REDUCE_AND_GATHER = replace(REDUCE, columns=("all_gather", "all_reduce"), range=_SHARE)
+ALL_TO_ALL = Parameter(
+    "all_to_all_efficiency", ("alltoall",), ("all_to_all",), _SHARE, is_rate=True
+)
+SEND = Parameter("p2p_efficiency", ("sendrecv",), ("point_to_point",), _SHARE, is_rate=True)
+
+
+def parameters(fabric: Fabric, placed: Sequence[Placed]) -> list[Parameter]:
+    """What the logs may determine."""
+    measured = {log.sweep.operation for log in placed}
+    switches_reduce = fabric.all_reduce_efficiency != fabric.efficiency
+    rings_measured = bool(measured & set(GATHER.operations))
+    reduce = REDUCE if switches_reduce or rings_measured else REDUCE_AND_GATHER
+    free = [HOP, RAMP, GATHER, reduce, ALL_TO_ALL, SEND]
+    if fabric.rendezvous_seconds is not None:
+        free.insert(1, RENDEZVOUS)
+    # one log cannot tell the base from the hops; logs of other numbers of hops can
+    if len({(log.sweep.operation, log.split) for log in placed}) > 1:
+        free.insert(0, BASE)
+    return [p for p in free if measured & set(p.operations)]
+
+
+# ---------------------------------------------------------------- the calibration
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """A fitted fabric, what the logs did not determine, and the errors it leaves."""
+class FabricCalibration:
+    """A fitted fabric, what the logs did not determine, and the errors it leaves.
+
+    fitted: attributes of the fabric; kept: attribute → why it keeps its value.
+    suspicious: name of a log → why something is wrong with its hosts.
+    """
 
     fabric: Fabric
     tier: str
-    fitted: tuple[str, ...]  # attributes of the fabric
-    kept: Mapping[str, str]  # attribute → why it keeps its value
+    fitted: tuple[str, ...]
+    kept: Mapping[str, str]
     logs: tuple[LogErrors, ...]
-    suspicious: Mapping[str, str]  # name of a log → why it is suspected
+    suspicious: Mapping[str, str]
 
     @property
     def errors(self) -> Errors:
@@ -95,18 +152,7 @@ class Calibration:
             "fitted": list(self.fitted),
             "kept": dict(self.kept),
             "errors": asdict(self.errors),
-            "by_log": {
-                log.placed.sweep.name: {
-                    "operation": log.placed.sweep.operation,
-                    "ranks": log.placed.num_ranks,
-                    "num_bytes": log.placed.sweep.num_bytes.tolist(),
-                    "measured_seconds": log.placed.sweep.seconds.tolist(),
-                    "error_fraction": log.errors.tolist(),
-                    "busbw": _busbw(log.placed).tolist(),
-                    "notes": list(log.placed.sweep.notes),
-                }
-                for log in self.logs
-            },
+            "by_log": {log.placed.sweep.name: _log_document(log) for log in self.logs},
             "suspicious": dict(self.suspicious),
         }
 
@@ -115,8 +161,26 @@ class Calibration:
         return fabric_yaml(self.fabric)
 
 
-def calibrate(sweeps: Iterable[Sweep], topology: Topology, name: str | None = None) -> Calibration:
-    """Fit the fabric of the tier that the sweeps reach on a topology.
+def _log_document(log: LogErrors) -> dict[str, Any]:
+    sweep, num_ranks = log.placed.sweep, log.placed.num_ranks
+    busbw = sweep.num_bytes / sweep.seconds * bus_factor(sweep.operation, num_ranks)
+    return {
+        "operation": sweep.operation,
+        "ranks": num_ranks,
+        "num_bytes": sweep.num_bytes.tolist(),
+        "measured_seconds": sweep.seconds.tolist(),
+        "error_fraction": log.errors.tolist(),
+        "busbw": busbw.tolist(),
+        "notes": list(sweep.notes),
+    }
+
+
+def fit_fabric(
+    sweeps: Iterable[Sweep], topology: Topology, name: str | None = None
+) -> FabricCalibration:
+    """Fit the fabric of the outermost tier that the sweeps cross on a topology.
+
+    name: of the fitted fabric; that of the topology's by default.
 
     Raises:
         InputError: the logs do not fit the topology, reach different tiers, or hold no point.
@@ -125,22 +189,22 @@ def calibrate(sweeps: Iterable[Sweep], topology: Topology, name: str | None = No
     placed = [log for log in placed if len(log.sweep.num_bytes) and log.num_ranks > 1]
     if not placed:
         raise InputError("no log holds a point of two ranks or more", allowed="nccl-tests output")
-    position = _reached(placed)
+    position = _outermost_tier(placed)
     suspects = slow_among_repeats(placed)
-    trusted = [log for log in placed if log.sweep.name not in suspects]
+    trusted = tuple(log for log in placed if log.sweep.name not in suspects)
     tier = topology.tiers[position]
     free = parameters(tier.fabric, trusted)
-    fitted, values = fit(trusted, position, free)
-    kept = {p.name: "the logs do not depend on it" for p in free if p not in fitted}
+    model, values = _fit(_TierModel(trusted, position, tuple(free)))
     source = "fit to " + ", ".join(log.sweep.name for log in trusted)
-    fabric = fitted_fabric(tier.fabric, fitted, values, source, name or tier.fabric.name)
-    logs = tuple(errors_on(log, position, fabric) for log in placed)
-    return Calibration(
+    fabric = _fitted_fabric(tier.fabric, model.free, values, source).replace(
+        name=name or tier.fabric.name
+    )
+    return FabricCalibration(
         fabric=fabric,
         tier=tier.name,
-        fitted=tuple(p.name for p in fitted),
-        kept=kept,
-        logs=logs,
+        fitted=tuple(p.name for p in model.free),
+        kept={p.name: "the logs do not depend on it" for p in free if p not in model.free},
+        logs=tuple(LogErrors.of(_with_fabric(log, position, fabric), "fit") for log in placed),
         suspicious=slow_against_prediction(placed) | suspects,
     )
 
@@ -150,173 +214,142 @@ def _placed(sweep: Sweep, topology: Topology) -> Placed:
         return place(sweep, topology)
     except UnmatchedError as reason:
         raise InputError(
-            str(reason), path=sweep.path, line=sweep.line,
+            str(reason),
+            path=sweep.path,
+            line=sweep.line,
             allowed="a log whose header lists the ranks",
-        ) from None  # fmt: skip
+        ) from None
 
 
-def _reached(placed: Sequence[Placed]) -> int:
+def _outermost_tier(placed: Sequence[Placed]) -> int:
     """Position of the outermost tier crossed: the same for all logs."""
-    outermost = [max(t for t, g in enumerate(log.split) if g > 1) for log in placed]
+    outermost = [max(t for t, members in enumerate(log.split) if members > 1) for log in placed]
     for (log, a), (_, b) in pairwise(zip(placed, outermost, strict=True)):
         if a != b:
             names = [tier.name for tier in log.tiers]
             raise InputError(
                 f"the logs reach different tiers, {names[a]} and {names[b]}",
-                path=log.sweep.path, line=log.sweep.line,
+                path=log.sweep.path,
+                line=log.sweep.line,
                 allowed="logs of one tier; calibrate the inner one first",
-            )  # fmt: skip
+            )
     return outermost[0]
 
 
-def parameters(fabric: Fabric, placed: Sequence[Placed]) -> list[Parameter]:
-    """What the logs may determine; the base latency only beside logs of other numbers of hops."""
-    measured = {log.sweep.operation for log in placed}
-    lifted = fabric.all_reduce_efficiency != fabric.efficiency
-    gathers = bool(measured & set(GATHER.operations))
-    reduce = replace(REDUCE, with_gather=not lifted and not gathers)
-    free = [HOP, RAMP, GATHER, reduce, EXCHANGE, SEND]
-    if fabric.rendezvous_seconds is not None:
-        free.insert(1, RENDEZVOUS)
-    if len({(log.sweep.operation, log.split) for log in placed}) > 1:
-        free.insert(0, BASE)
-    return [p for p in free if measured & set(p.operations)]
+def _fitted_fabric(
+    fabric: Fabric, free: Sequence[Parameter], values: Sequence[float], source: str
+) -> Fabric:
+    """The fabric with the fitted numbers, to four digits, and their source."""
+    changes: dict[str, Any] = {}
+    for parameter, value in zip(free, values, strict=True):
+        figure = Figure(float(f"{value:.4g}"), source, "fitted")
+        changes[parameter.name] = figure
+        if parameter == REDUCE_AND_GATHER:
+            changes[GATHER.name] = Figure(figure, f"as all-reduce: {source}", "fitted")
+    return fabric.replace(**changes)
+
+
+def _with_fabric(log: Placed, position: int, fabric: Fabric) -> Placed:
+    tiers = (
+        tier.replace(fabric=fabric) if t == position else tier for t, tier in enumerate(log.tiers)
+    )
+    return replace(log, tiers=tuple(tiers))
 
 
 # ---------------------------------------------------------------- the fit
 
 
-def fit(
-    placed: Sequence[Placed], position: int, free: Sequence[Parameter]
-) -> tuple[list[Parameter], list[float]]:
-    """The parameters that the logs determine, of those free, and their values of least loss."""
-    start = [float(getattr(placed[0].tiers[position].fabric, p.name)) for p in free]
-    values = _least(placed, position, free, start)
-    moves = [_effect(placed, position, free, values, i) for i in range(len(free))]
-    determined = [p for p, moved in zip(free, moves, strict=True) if moved >= LEAST_EFFECT]
-    if len(determined) < len(free):
-        start = [v for v, moved in zip(start, moves, strict=True) if moved >= LEAST_EFFECT]
-        values = _least(placed, position, determined, start)
-    return determined, values
+@dataclass(frozen=True, slots=True)
+class _TierModel:
+    """Predicted times of logs as a function of the free parameters of one tier's fabric.
+
+    position: of the tier. Values of the methods are those of `free`, in its order.
+    """
+
+    logs: tuple[Placed, ...]
+    position: int
+    free: tuple[Parameter, ...]
+
+    @property
+    def start(self) -> list[float]:
+        """The values that the topology has."""
+        fabric = self.logs[0].tiers[self.position].fabric
+        return [float(getattr(fabric, p.name)) for p in self.free]
+
+    def seconds(self, log: Placed, values: Sequence[float]) -> Floats:
+        """Predicted seconds of a log, shape (sizes,)."""
+        tiers, ramp = TierArrays.of_tiers(log.tiers), ramps(log.tiers)
+        line_rate = float(tiers.bytes_per_second[self.position])
+        for parameter, value in zip(self.free, values, strict=True):
+            if parameter == RAMP:
+                ramp[self.position] = value
+            figure = value * line_rate if parameter.is_rate else value
+            for column in parameter.columns:
+                filled = getattr(tiers, column).copy()
+                filled[self.position] = figure
+                changed: dict[str, Any] = {column: filled}
+                tiers = replace(tiers, **changed)
+        return predicted(log, tiers, ramp, log.sweep.num_bytes)
+
+    def loss(self, values: Sequence[float]) -> float:
+        """That of the module's docstring."""
+        off = [
+            np.abs(np.log(self.seconds(log, values) / log.sweep.seconds))[in_order(log.sweep)]
+            for log in self.logs
+        ]
+        return float(np.mean(np.concatenate(off) ** LOSS_POWER))
+
+    def effect(self, values: Sequence[float], changed: int) -> float:
+        """The largest relative change that a larger value of one parameter makes to a log.
+
+        Of the largest messages for a rate, of the smallest for a latency, the mean of all for the
+        ramp, and of any for a rendezvous: where each of them matters most.
+        """
+        larger = [v * PROBE if i == changed else v for i, v in enumerate(values)]
+        parameter = self.free[changed]
+        moved = []
+        for log in self.logs:
+            before, after = self.seconds(log, values), self.seconds(log, larger)
+            changes = np.abs(np.log(after / before))
+            if parameter.is_rate:
+                moved.append(changes[-1])
+            elif parameter == RENDEZVOUS:
+                moved.append(np.max(changes))
+            else:
+                moved.append(np.mean(changes) if parameter == RAMP else changes[0])
+        return float(max(moved))
 
 
-def _least(
-    placed: Sequence[Placed], position: int, free: Sequence[Parameter], start: Sequence[float]
-) -> list[float]:
-    def loss(point: Sequence[float]) -> float:
-        return _loss(placed, position, free, point)
-
-    starts = ([max(value, 1e-9) * scale for value in start] for scale in STARTS)
-    found = [descend(loss, point, lambda i, value: _bounded(free[i], value)) for point in starts]
-    return min(found, key=loss)
-
-
-def _bounded(parameter: Parameter, value: float) -> float:
-    kind = "efficiency" if "efficiency" in parameter.name else parameter.name
-    most = MOST_FIGURE.get(kind, np.inf)
-    if parameter.name == REDUCE.name and not parameter.with_gather:
-        most = MOST_REDUCING
-    return float(np.clip(value, LEAST_FIGURE.get(kind, 1e-9), most))
+def _fit(model: _TierModel) -> tuple[_TierModel, list[float]]:
+    """The model of the parameters that the logs determine, and their values of lowest loss."""
+    values = _lowest(model, model.start)
+    determined = tuple(
+        parameter
+        for position, parameter in enumerate(model.free)
+        if model.effect(values, position) >= MIN_EFFECT
+    )
+    if len(determined) < len(model.free):
+        # what the logs do not depend on has drifted: the others are fitted anew without it
+        model = replace(model, free=determined)
+        values = _lowest(model, model.start)
+    return model, values
 
 
-def _loss(
-    placed: Sequence[Placed], position: int, free: Sequence[Parameter], values: Sequence[float]
-) -> float:
-    off = [
-        np.abs(np.log(_times(log, position, free, values) / log.sweep.seconds))[in_order(log.sweep)]
-        for log in placed
-    ]
-    return float(np.mean(np.concatenate(off) ** LOSS_POWER))
+def _lowest(model: _TierModel, start: Sequence[float]) -> list[float]:
+    """The values of lowest loss, from the better of two starts."""
+    ranges = [p.range for p in model.free]
+    candidates = []
+    for factor in START_FACTORS:
+        scaled = (max(value, MIN_VALUE) * factor for value in start)
+        first = [allowed.clipped(value) for allowed, value in zip(ranges, scaled, strict=True)]
+        candidates.append(descend(model.loss, first, ranges))
+    return min(candidates, key=model.loss)
 
 
 def in_order(sweep: Sweep) -> NDArray[np.bool_]:
-    """Which points take about as long as larger ones at most; others are not the size's doing."""
+    """Which points take about as long as larger ones at most, shape (sizes,).
+
+    What makes others slow is not their size.
+    """
     larger = np.minimum.accumulate(sweep.seconds[::-1])[::-1]
     return sweep.seconds <= OUT_OF_ORDER * larger
-
-
-def _effect(
-    placed: Sequence[Placed],
-    position: int,
-    free: Sequence[Parameter],
-    values: Sequence[float],
-    changed: int,
-) -> float:
-    """Largest share by which a larger value of one parameter moves a log's predictions."""
-    other = [v * PROBE if i == changed else v for i, v in enumerate(values)]
-    name = free[changed].name
-    moved = []
-    for log in placed:
-        before, after = (_times(log, position, free, point) for point in (values, other))
-        shares = np.abs(np.log(after / before))
-        if "efficiency" in name:
-            moved.append(shares[-1])
-        elif name == RENDEZVOUS.name:
-            moved.append(np.max(shares))
-        else:
-            moved.append(np.mean(shares) if name == RAMP.name else shares[0])
-    return float(max(moved))
-
-
-def _times(
-    log: Placed, position: int, free: Sequence[Parameter], values: Sequence[float]
-) -> Floats:
-    """Predicted seconds with some parameters of one tier's fabric changed."""
-    tiers, ramp = TierArrays.of_tiers(log.tiers), ramps(log.tiers)
-    line_rate = float(tiers.bytes_per_second[position])
-    for parameter, value in zip(free, values, strict=True):
-        if parameter == RAMP:
-            ramp[position] = value
-            continue
-        for column in COLUMNS[parameter.name] if not parameter.with_gather else ALL_RINGS:
-            rated = value * line_rate if "efficiency" in parameter.name else value
-            changed: dict[str, Any] = {column: _put(getattr(tiers, column), position, rated)}
-            tiers = replace(tiers, **changed)
-    return predicted(log, tiers, ramp, log.sweep.num_bytes)
-
-
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "hop_seconds": ("hop_seconds",),
-    "base_seconds": ("base_seconds",),
-    "efficiency": ("all_gather",),
-    "all_reduce_efficiency": ("all_reduce",),
-    "all_to_all_efficiency": ("all_to_all",),
-    "p2p_efficiency": ("point_to_point",),
-    "rendezvous_seconds": ("rendezvous_seconds",),
-}
-ALL_RINGS = ("all_gather", "all_reduce")
-
-
-def _put(column: Floats, position: int, value: float) -> Floats:
-    changed = column.copy()
-    changed[position] = value
-    return changed
-
-
-def fitted_fabric(
-    fabric: Fabric, fitted: Sequence[Parameter], values: Sequence[float], source: str, name: str
-) -> Fabric:
-    """The fabric with the fitted numbers, to four digits, and their source."""
-    changes: dict[str, Any] = {}
-    for parameter, value in zip(fitted, values, strict=True):
-        figure = Figure(float(f"{value:.4g}"), source, "fitted")
-        changes[parameter.name] = figure
-        if parameter.with_gather:
-            changes["efficiency"] = Figure(figure, f"as all-reduce: {source}", "fitted")
-    return fabric.replace(name=name, **changes)
-
-
-def errors_on(log: Placed, position: int, fabric: Fabric) -> LogErrors:
-    """A log's errors with another fabric on one tier."""
-    tiers = tuple(
-        tier.replace(fabric=fabric) if t == position else tier for t, tier in enumerate(log.tiers)
-    )
-    moved, arrays = replace(log, tiers=tiers), TierArrays.of_tiers(tiers)
-    times = predicted(moved, arrays, ramps(tiers), log.sweep.num_bytes)
-    plain = line(moved, arrays, log.sweep.num_bytes)
-    return LogErrors(moved, "fit", times / log.sweep.seconds - 1.0, plain / log.sweep.seconds - 1.0)
-
-
-def _busbw(placed: Placed) -> Floats:
-    sweep = placed.sweep
-    return sweep.num_bytes / sweep.seconds * bus_factor(sweep.operation, placed.num_ranks)

@@ -1,8 +1,8 @@
 """Which fabrics a measured collective ran on, and how its ranks are split over them.
 
-A configuration is words: 'H100-SXM', '2 nodes', 'IB NDR 8x400Gb'. The table below says which
-shipped fabric each word means; a rate that the words give, or else that of the part's usual
-cluster, chooses among the fabrics of a kind.
+A configuration is given in words: 'H100-SXM', '2 nodes', 'IB NDR 8x400Gb'. The tables below say
+which shipped fabrics each word means. Among several, the rate that the words give decides, or else
+the usual rate of the accelerator's clusters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, gcd
+from math import ceil, gcd, prod
 
 from planner.errors import InputError
 from planner.evidence.collective_logs import Sweep
@@ -19,7 +19,6 @@ from planner.inputs.values import load
 from planner.problem.topology import Fabric, Tier, Topology
 
 SCALE_UP: Mapping[str, tuple[str, int]] = {
-    # part → its scale-up fabric, accelerators in one domain of it
     "gb300": ("nvlink5-nvl72-gb300", 72),
     "gb200": ("nvlink5-nvl72", 72),
     "gh200": ("nvlink4-gh200", 4),
@@ -38,12 +37,15 @@ SCALE_UP: Mapping[str, tuple[str, int]] = {
     "mi300x": ("xgmi-mi300x", 8),
     "mi250x": ("xgmi-mi250x", 8),
 }
+"""In an accelerator's name → its scale-up fabric, accelerators in one domain of it. The first match
+counts, so longer names come first: gb300 before b300."""
+
 USUAL_NETWORK_GBIT: Mapping[str, float] = {
-    # per accelerator, where the words name the kind of network only
     "gb300": 800, "b300": 800, "gh200": 200, "a800": 200, "a100": 200, "v100": 100, "mi250x": 100,
 }  # fmt: skip
+"""Gbit/s per accelerator where the words name no rate; USUAL_GBIT for others."""
+
 NETWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
-    # words of a network (a regular expression) → its fabrics, the first match counts
     (r"slingshot", ("slingshot-11",)),
     (r"tcpxo", ("gcp-tcpxo",)),
     (r"tcpx", ("gcp-tcpx",)),
@@ -57,19 +59,28 @@ NETWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
     # nothing but a rate, as in '400Gb-class per GPU (not stated)'
     (r"\d\s*gb", ("infiniband-edr", "infiniband-hdr", "infiniband-ndr", "infiniband-xdr")),
 )
+"""Words of a network, as a regular expression → its fabrics; the first match counts."""
+
 NAMED_GBIT = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0}
 USUAL_GBIT = 400.0
-LARGEST_NODE = 16  # accelerators; wider scale-up domains are racks
-RACK_NODE = 4  # accelerators of each node in a rack
+
+LARGEST_NODE = 16
+"""Accelerators; wider scale-up domains are racks, whose nodes a job need not fill one by one."""
+
+RACK_NODE = 4
+"""Accelerators of each node in a rack."""
 
 
 class UnmatchedError(Exception):
-    """No shipped fabric is known to be the one of a configuration; says why."""
+    """No shipped fabric is known to be the one of a configuration; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A sweep on tiers: how many of its ranks each domain of a tier joins."""
+    """A sweep on tiers, innermost first.
+
+    split: how many of the ranks each domain of a tier joins, 1 where the sweep does not cross it.
+    """
 
     sweep: Sweep
     tiers: tuple[Tier, ...]
@@ -77,11 +88,8 @@ class Placed:
 
     @property
     def num_ranks(self) -> int:
-        """All ranks."""
-        ranks = 1.0
-        for members in self.split:
-            ranks *= members
-        return round(ranks)
+        """All ranks of the sweep."""
+        return round(prod(self.split))
 
     @property
     def spanned(self) -> tuple[Tier, ...]:
@@ -98,33 +106,37 @@ def place(sweep: Sweep, topology: Topology | None = None) -> Placed:
     if sweep.num_ranks is None:
         raise UnmatchedError("the log does not say how many ranks ran")
     if topology is not None:
-        return _on(topology, sweep, sweep.num_ranks)
+        return _on_topology(topology, sweep, sweep.num_ranks)
     if sweep.accelerator is None or (sweep.num_nodes is None and sweep.network is None):
         raise UnmatchedError("the log does not say what it ran on; give --topology")
-    part = _part(sweep.accelerator)
-    name, width = SCALE_UP[part]
+    accelerator = _accelerator(sweep.accelerator)
+    fabric, width = SCALE_UP[accelerator]
     inner, outer = _inner_outer(sweep.num_ranks, sweep.num_nodes or 1, width)
-    tiers = [Tier(name="scale-up", width=max(width, inner), fabric=_fabric(name))]
+    tiers = [Tier(name="scale-up", width=max(width, inner), fabric=_fabric(fabric))]
     split = [float(inner)]
     if outer > 1:
         if sweep.network is None:
             raise UnmatchedError("the log does not say what network it ran on; give --topology")
-        network = _network(sweep.network, part)
+        network = _network(sweep.network, accelerator)
         tiers.append(Tier(name="network", width=outer, fabric=_fabric(network)))
         split.append(float(outer))
     return Placed(sweep, tuple(tiers), tuple(split))
 
 
-def _part(accelerator: str) -> str:
-    words = accelerator.lower().replace("-", " ").replace("_", " ")
-    found = next((part for part in SCALE_UP if part in words), None)
-    if found is None or "pcie" in words:
-        raise UnmatchedError(f"no shipped scale-up fabric is known for '{accelerator}'")
-    return found
+def _accelerator(words: str) -> str:
+    """The key of SCALE_UP in an accelerator's name; PCIe cards have no scale-up fabric."""
+    folded = words.lower().replace("-", " ").replace("_", " ")
+    name = next((name for name in SCALE_UP if name in folded), None)
+    if name is None or "pcie" in folded:
+        raise UnmatchedError(f"no shipped scale-up fabric is known for '{words}'")
+    return name
 
 
 def _inner_outer(num_ranks: int, num_nodes: int, width: int) -> tuple[int, int]:
-    """Ranks in each scale-up domain, and domains; racks are filled evenly."""
+    """Ranks in each scale-up domain, and domains.
+
+    width: accelerators of a domain. Jobs on racks use as many accelerators of each.
+    """
     per_node = num_ranks // num_nodes
     if per_node * num_nodes != num_ranks:
         raise UnmatchedError(f"{num_ranks} ranks do not fill {num_nodes} nodes evenly")
@@ -133,35 +145,36 @@ def _inner_outer(num_ranks: int, num_nodes: int, width: int) -> tuple[int, int]:
             raise UnmatchedError(f"{per_node} ranks a node are more than its {width} accelerators")
         return per_node, num_nodes
     domains = ceil(num_ranks / width)
-    while num_ranks % domains:
+    while num_ranks % domains:  # the fewest racks that can be filled alike
         domains += 1
     return num_ranks // domains, domains
 
 
-def _network(words: str, part: str) -> str:
+def _network(words: str, accelerator: str) -> str:
+    """The fabric that the words mean whose rate is nearest to theirs."""
     text = words.lower()
     fabrics = next((names for pattern, names in NETWORKS if re.search(pattern, text)), None)
     if fabrics is None:
         raise UnmatchedError(f"no shipped fabric is known for the network '{words}'")
-    rate = _rate_gbit(text, part)
+    rate = _rate_gbit(text, accelerator)
     return min(fabrics, key=lambda name: abs(_fabric(name).bytes_per_second * 8e-9 - rate))
 
 
-def _rate_gbit(text: str, part: str) -> float:
+def _rate_gbit(text: str, accelerator: str) -> float:
     """Gbit/s per accelerator, of words such as '8x400Gb per node', '400Gb per GPU' or 'NDR'."""
     per_node = re.search(r"(\d+)(?:\.\.\d+)?\s*x\s*(\d+)\s*gb", text)
     if per_node:
         adapters, rate = (int(number) for number in per_node.groups())
-        width = SCALE_UP[part][1]
+        _, width = SCALE_UP[accelerator]
         return adapters * rate / (width if width <= LARGEST_NODE else RACK_NODE)
-    per_part = re.search(r"(\d+)\s*gb\S*\s+per\s+(?:gpu|accelerator)", text)
-    if per_part:
-        return float(per_part.group(1))
+    per_accelerator = re.search(r"(\d+)\s*gb\S*\s+per\s+(?:gpu|accelerator)", text)
+    if per_accelerator:
+        return float(per_accelerator.group(1))
     speeds = (rate for name, rate in NAMED_GBIT.items() if re.search(rf"\b{name}\b", text))
-    return next(speeds, USUAL_NETWORK_GBIT.get(part, USUAL_GBIT))
+    return next(speeds, USUAL_NETWORK_GBIT.get(accelerator, USUAL_GBIT))
 
 
-def _on(topology: Topology, sweep: Sweep, num_ranks: int) -> Placed:
+def _on_topology(topology: Topology, sweep: Sweep, num_ranks: int) -> Placed:
     """The ranks on a given topology, filled from the innermost domains outwards."""
     if num_ranks > topology.num_accelerators:
         raise InputError(
@@ -176,6 +189,7 @@ def _on(topology: Topology, sweep: Sweep, num_ranks: int) -> Placed:
     split = [float(inner)]
     for position, tier_width in enumerate(outer_widths, 1):
         is_last = position == len(outer_widths)
+        # a tier takes what fits, else as much as its domains can take alike
         members = rest if is_last or rest <= tier_width else gcd(rest, tier_width)
         split.append(float(members))
         rest //= members

@@ -1,76 +1,91 @@
-"""Predictions held against measurements, and parameters fitted to them, as one call each."""
+"""Entry points: one function for each command that compares with measurements.
+
+Users:
+
+    planner validate runs [FILE...]           validate_runs
+    planner validate collectives [FILE...]    validate_collectives
+    planner validate kernels [FILE...]        validate_kernels
+    planner calibrate runs FILE               calibrate_own_runs, where is_own(FILE)
+    planner calibrate collectives LOG...      calibrate_collectives
+    planner calibrate kernels FILE...         calibrate_kernels
+
+Maintainers, see `evidence.maintenance`:
+
+    planner calibrate runs                    calibrate_runs
+    planner calibrate errors                  calibrate_errors
+    planner validate runs --leave-one-out     validate_left_out
+    planner validate runs --report DIR        accuracy
+
+Options of rows (quality, min_mfu, half, models) are those of `row_predictions.Selection`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from planner.evidence import fabric_fit as calibration
-from planner.evidence import kernel_fit
-from planner.evidence import validate_collectives as collectives
-from planner.evidence import validate_kernels as kernels
-from planner.evidence.collective_logs import PUBLISHED, read_sweeps
-from planner.evidence.fabric_fit import Calibration
-from planner.evidence.fits import accuracy as accuracies
-from planner.evidence.fits import intervals as error_bars
-from planner.evidence.fits import left_out
-from planner.evidence.fits import software as fitting
-from planner.evidence.fits.accuracy import Accuracy
-from planner.evidence.fits.intervals import ErrorCalibration
-from planner.evidence.fits.left_out import LeaveOneOut
-from planner.evidence.fits.software import RunsCalibration
-from planner.evidence.kernel_fit import KernelCalibration
-from planner.evidence.kernel_measurements import read_latencies
-from planner.evidence.kernel_package import package_files
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, read_sweeps
+from planner.evidence.fabric_fit import FabricCalibration, fit_fabric
+from planner.evidence.fitted_files import profile_yaml
+from planner.evidence.kernel_fit import KernelCalibration, fit_kernels
+from planner.evidence.kernel_measurements import package_files, read_latencies
+from planner.evidence.maintenance.accuracy import Accuracy, measure_accuracy
+from planner.evidence.maintenance.intervals import IntervalCalibration, fit_intervals
+from planner.evidence.maintenance.left_out import LeaveOneOut, predict_left_out
+from planner.evidence.maintenance.profiles import RunsCalibration, fit_profiles
 from planner.evidence.operators import attention_errors, expert_errors
+from planner.evidence.own_runs import is_own, read_own_runs
+from planner.evidence.own_runs_fit import OwnCalibration, tune_profile
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.validate_collectives import CollectivesValidation
-from planner.evidence.validate_kernels import KernelsValidation
-from planner.evidence.validate_runs import Half, Models
+from planner.evidence.row_predictions import Half, Models, Selection
+from planner.evidence.validate_collectives import CollectivesValidation, compare_sweeps
+from planner.evidence.validate_kernels import KernelsValidation, compare_latencies
+from planner.evidence.validate_runs import Validation, validate_runs
 from planner.inputs.values import load
 from planner.problem.topology import Topology
 
+Paths = Iterable[str | Path]
+
+# ---------------------------------------------------------------- what users run
+
+
+def calibrate_own_runs(paths: Paths) -> OwnCalibration:
+    """A software profile tuned to a user's two or three runs.
+
+    Raises:
+        InputError: a file cannot be read, a run cannot be costed, or the runs determine nothing.
+    """
+    return tune_profile([run for path in paths for run in read_own_runs(path)])
+
 
 def validate_collectives(
-    paths: Iterable[str | Path] = (PUBLISHED,), topology: Topology | str | Path | None = None
+    paths: Paths = (PUBLISHED_COLLECTIVES,), topology: Topology | str | Path | None = None
 ) -> CollectivesValidation:
-    """Measured collectives (nccl-tests text or JSON lines) beside their predictions.
+    """Predictions of measured collectives (nccl-tests text or JSON lines), and their errors.
 
     topology: what they ran on; without it the shipped fabrics that match their configuration.
 
     Raises:
         InputError: a file cannot be read, or does not fit the topology.
     """
-    return collectives.validate_collectives(read_sweeps(paths), _topology(topology))
+    on = None if topology is None else _topology(topology)
+    return compare_sweeps(read_sweeps(paths), on)
 
 
-def calibrate_collectives(
-    paths: Iterable[str | Path], topology: Topology | str | Path, name: str | None = None
-) -> Calibration:
-    """A fabric fitted to nccl-tests logs: that of the outermost tier they cross.
+def validate_kernels(paths: Paths = ()) -> KernelsValidation:
+    """Predictions of measured matrix products (CSV, parquet), and their errors.
 
-    Raises:
-        InputError: a file cannot be read, or the logs do not fit the topology or each other.
-    """
-    found = _topology(topology)
-    assert found is not None
-    return calibration.calibrate(read_sweeps(paths), found, name)
-
-
-def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
-    """Measured matrix products (CSV, parquet) beside their predictions.
-
-    Without paths those of the package aiconfigurator-core that no fit has seen, and its attention
-    and expert kernels.
+    Without paths: the products of the package aiconfigurator-core that no fit has seen, and its
+    attention and expert kernels.
 
     Raises:
         InputError: a file cannot be read or holds nonsense, or the package is not installed.
     """
-    files_ = tuple(paths)
-    tables = read_latencies(files_)
-    if files_:
-        return kernels.validate_kernels(tables)
-    return kernels.validate_kernels(
+    given = tuple(paths)
+    tables = read_latencies(given)
+    if given:
+        return compare_latencies(tables)
+    return compare_latencies(
         tables,
         attention_errors(package_files("attention")),
         expert_errors(package_files("moe")),
@@ -78,62 +93,38 @@ def validate_kernels(paths: Iterable[str | Path] = ()) -> KernelsValidation:
     )
 
 
-def calibrate_kernels(paths: Iterable[str | Path] = ()) -> KernelCalibration:
+def calibrate_collectives(
+    paths: Paths, topology: Topology | str | Path, name: str | None = None
+) -> FabricCalibration:
+    """A fabric fitted to nccl-tests logs: that of the outermost tier they cross.
+
+    Raises:
+        InputError: a file cannot be read, or the logs do not fit the topology or each other.
+    """
+    return fit_fabric(read_sweeps(paths), _topology(topology), name)
+
+
+def calibrate_kernels(paths: Paths = ()) -> KernelCalibration:
     """Matmul coefficients of accelerators fitted to measured products; without paths the package's.
 
     Raises:
-        InputError: as `validate_kernels`, or too few shapes of a part and type.
+        InputError: as `validate_kernels`, or too few shapes of an accelerator and type.
     """
-    return kernel_fit.calibrate(read_latencies(paths))
+    return fit_kernels(read_latencies(paths))
 
 
-def validate_left_out(
-    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
-    *,
-    quality: str = "AB",
-    min_mfu: float = 0.0,
-    half: Half = "all",
-    models: Models = "all",
-) -> LeaveOneOut:
-    """Measured runs beside predictions by software coefficients that never saw the run's source.
-
-    Raises:
-        InputError: a file cannot be read, or an option is none of its values.
-    """
-    return left_out.validate_left_out(
-        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, models=models
-    )
-
-
-def accuracy(
-    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
-    *,
-    quality: str = "AB",
-    min_mfu: float = 0.0,
-    models: Models = "all",
-    left_out: LeaveOneOut | None = None,
-) -> Accuracy:
-    """Errors of both halves of measured runs, a point per row, other planners beside.
-
-    left_out: what `validate_left_out` gave for the same rows, to show beside.
-
-    Raises:
-        InputError: a file cannot be read, or an option is none of its values.
-    """
-    return accuracies.accuracy(
-        _runs(paths), quality=quality, min_mfu=min_mfu, models=models, left_out=left_out
-    )
+# ---------------------------------------------------------------- what maintainers run
 
 
 def calibrate_runs(
-    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
+    paths: Paths = (PUBLISHED_RUNS,),
     *,
     quality: str = "AB",
     min_mfu: float = 0.15,
     half: Half = "fit",
     afresh: bool = False,
 ) -> RunsCalibration:
-    """Software coefficients fitted to measured runs, for each profile that they touch.
+    """Software coefficients fitted to published runs, for each profile that they touch.
 
     afresh: start from what the other shipped profiles have, not from the profile's own numbers.
 
@@ -141,30 +132,89 @@ def calibrate_runs(
         InputError: a file cannot be read, an option is none of its values, or the rows are too few
             or absurd.
     """
-    return fitting.calibrate_runs(
-        _runs(paths), quality=quality, min_mfu=min_mfu, half=half, afresh=afresh
-    )
+    return fit_profiles(_rows(paths), Selection(quality, min_mfu, half), afresh=afresh)
 
 
 def calibrate_errors(
-    paths: Iterable[str | Path] = (PUBLISHED_RUNS,),
-    *,
-    quality: str = "AB",
-    min_mfu: float = 0.15,
-) -> ErrorCalibration:
-    """Error bars of the fitting half of measured runs, held against the testing half.
+    paths: Paths = (PUBLISHED_RUNS,), *, quality: str = "AB", min_mfu: float = 0.15
+) -> IntervalCalibration:
+    """Prediction intervals of the fitted half of published runs, and the coverage of both halves.
 
     Raises:
         InputError: a file cannot be read, an option is none of its values, or nothing is timed.
     """
-    return error_bars.calibrate_errors(_runs(paths), quality=quality, min_mfu=min_mfu)
+    return fit_intervals(_rows(paths), Selection(quality, min_mfu))
 
 
-def _runs(paths: Iterable[str | Path]) -> list[PublishedRun]:
+def validate_left_out(
+    paths: Paths = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    half: Half = "all",
+    models: Models = "all",
+) -> LeaveOneOut:
+    """Predictions of published runs by software coefficients that never saw the run's source.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return predict_left_out(_rows(paths), Selection(quality, min_mfu, half, models))
+
+
+def accuracy(
+    paths: Paths = (PUBLISHED_RUNS,),
+    *,
+    quality: str = "AB",
+    min_mfu: float = 0.0,
+    models: Models = "all",
+    left_out: LeaveOneOut | None = None,
+) -> Accuracy:
+    """Errors of both halves of published runs, a point per row, and those of other planners.
+
+    left_out: what `validate_left_out` gave for the same rows, to show as well.
+
+    Raises:
+        InputError: a file cannot be read, or an option is none of its values.
+    """
+    return measure_accuracy(_rows(paths), Selection(quality, min_mfu, models=models), left_out)
+
+
+# ---------------------------------------------------------------- files
+
+
+def _rows(paths: Paths) -> list[PublishedRun]:
     return [run for path in paths for run in read_runs(path)]
 
 
-def _topology(given: Topology | str | Path | None) -> Topology | None:
-    if given is None or isinstance(given, Topology):
-        return given
-    return load(given, "topology", Topology)
+def _topology(given: Topology | str | Path) -> Topology:
+    return given if isinstance(given, Topology) else load(given, "topology", Topology)
+
+
+__all__ = [
+    "PUBLISHED_COLLECTIVES",
+    "PUBLISHED_RUNS",
+    "Accuracy",
+    "CollectivesValidation",
+    "FabricCalibration",
+    "IntervalCalibration",
+    "KernelCalibration",
+    "KernelsValidation",
+    "LeaveOneOut",
+    "OwnCalibration",
+    "RunsCalibration",
+    "Validation",
+    "accuracy",
+    "calibrate_collectives",
+    "calibrate_errors",
+    "calibrate_kernels",
+    "calibrate_own_runs",
+    "calibrate_runs",
+    "is_own",
+    "profile_yaml",
+    "read_runs",
+    "validate_collectives",
+    "validate_kernels",
+    "validate_left_out",
+    "validate_runs",
+]

@@ -1,4 +1,9 @@
-"""How far predictions are from measurements: pure functions of numbers, blind to their order."""
+"""How far predictions are from measurements: pure functions of numbers, whatever their order.
+
+Errors are relative, predicted / measured − 1, unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,14 +13,14 @@ from typing import Any
 import numpy as np
 
 SAME_FRACTION = 0.02
-"""Measurements this near each other are not ranked: reruns differ as much."""
+"""Measurements this near each other, relatively, are not ranked: repeats differ as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeErrors:
-    """Relative errors of step time, predicted / measured − 1; null without rows.
+    """Relative errors of step time; null without rows.
 
-    mape, median and p95 are of the absolute error, bias is the mean of the signed one.
+    mape (the mean), median and p95 are of the absolute error, bias is the mean of the signed one.
     """
 
     rows: int
@@ -25,7 +30,7 @@ class TimeErrors:
     p95_fraction: float | None
 
     @classmethod
-    def of(cls, errors: Sequence[float]) -> "TimeErrors":
+    def of(cls, errors: Sequence[float]) -> TimeErrors:
         """Summarise signed relative errors."""
         if not errors:
             return cls(0, None, None, None, None)
@@ -42,8 +47,12 @@ class TimeErrors:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One row of a ranking group. Costs are accelerator-seconds per token; `measured` is null for
-    a run that ran out of memory; `fits` is the planner's own verdict."""
+    """One row of a ranking group.
+
+    predicted, measured: cost in accelerator-seconds per token; measured is null for a run that ran
+    out of memory. fits: the planner's own verdict. repeat_key: what repeats of one configuration
+    share.
+    """
 
     id: str
     repeat_key: str
@@ -53,7 +62,7 @@ class Candidate:
 
 
 def pair_scores(candidates: Sequence[Candidate]) -> list[float]:
-    """Return 1 for each pair of timed rows ordered as measured, 0 for a wrong one, ½ for a tie.
+    """1 for each pair of timed rows that is predicted in the measured order, else 0; a tie is ½.
 
     Left out: repeats of one configuration, and pairs measured within SAME_FRACTION.
     """
@@ -69,29 +78,33 @@ def pair_scores(candidates: Sequence[Candidate]) -> list[float]:
 
 
 def pick(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the row predicted best (the first by id among equals); None from no rows."""
+    """The row predicted fastest (the first by id among equals); None of no rows."""
     return min(candidates, key=lambda row: (row.predicted, row.id), default=None)
 
 
 def regret(candidates: Sequence[Candidate]) -> float | None:
-    """Return what our pick among timed rows loses: its measured cost over the best, minus 1.
+    """Measured cost of our pick among timed rows over the lowest, minus 1; None without timed rows.
 
-    Repeats of a configuration count as their median.
+    Repeats of a configuration count as their median: the lowest of many repeats is luck.
     """
     repeats: dict[str, list[float]] = {}
     for row in candidates:
         if row.measured is not None:
             repeats.setdefault(row.repeat_key, []).append(row.measured)
-    chosen = pick([row for row in candidates if row.measured is not None])
-    if chosen is None:
+    picked = pick([row for row in candidates if row.measured is not None])
+    if picked is None:
         return None
     measured = {key: float(np.median(costs)) for key, costs in repeats.items()}
-    return measured[chosen.repeat_key] / min(measured.values()) - 1
+    return measured[picked.repeat_key] / min(measured.values()) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How well layouts of one job are ordered, over the groups of such layouts."""
+    """How well the layouts of one job are ordered, over the groups of such layouts.
+
+    pairwise: the mean of `pair_scores`. picks: groups in which we pick a row that fits by our own
+    verdict; picks_oom: those of them that ran out of memory.
+    """
 
     groups: int
     pairwise_fraction: float | None
@@ -101,19 +114,20 @@ class Ranking:
     picks_oom: int
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Candidate]]) -> "Ranking":
-        """Judge groups that each hold timed rows of several layouts, and any that ran out."""
+    def of(cls, groups: Sequence[Sequence[Candidate]]) -> Ranking:
+        """Judge groups that each have timed rows of several layouts, and any that ran out."""
         scores = [score for group in groups for score in pair_scores(group)]
         regrets = [loss for group in groups if (loss := regret(group)) is not None]
-        picks = [pick([row for row in group if row.fits]) for group in groups]
-        chosen = [row for row in picks if row is not None]
+        picked = [
+            row for group in groups if (row := pick([r for r in group if r.fits])) is not None
+        ]
         return cls(
             groups=len(groups),
             pairwise_fraction=mean(scores),
             regret_median_fraction=float(np.median(regrets)) if regrets else None,
             regret_max_fraction=max(regrets, default=None),
-            picks=len(chosen),
-            picks_oom=sum(row.measured is None for row in chosen),
+            picks=len(picked),
+            picks_oom=sum(row.measured is None for row in picked),
         )
 
 
@@ -132,7 +146,7 @@ class Fits:
     fragile_oom: int
 
     @classmethod
-    def of(cls, verdicts: Sequence[tuple[str, bool]]) -> "Fits":
+    def of(cls, verdicts: Sequence[tuple[str, bool]]) -> Fits:
         """Count (verdict: fits | fragile | no, whether the run ran out of memory)."""
 
         def count(oom: bool, *kinds: str) -> int:
@@ -149,7 +163,10 @@ class Fits:
 
     @property
     def balanced_accuracy(self) -> float | None:
-        """Mean of the shares of runs and of out-of-memory rows judged right; null without both."""
+        """Mean of the fractions of either sort of row judged right; null without both sorts.
+
+        Balanced, since four of five rows ran: to say that all fit would be right for those.
+        """
         ran, ran_out = self.true_fit + self.false_oom, self.true_oom + self.false_fit
         if not ran or not ran_out:
             return None
@@ -162,7 +179,10 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class MemoryErrors:
-    """Relative errors of peak memory: the median absolute one, the largest below and above."""
+    """Relative errors of peak memory: the median absolute one, the largest below and above.
+
+    Both largest ones are positive: an underestimate is a run that dies, an overestimate one lost.
+    """
 
     rows: int
     median_fraction: float | None
@@ -170,8 +190,8 @@ class MemoryErrors:
     max_over_fraction: float | None
 
     @classmethod
-    def of(cls, errors: Sequence[float]) -> "MemoryErrors":
-        """Summarise signed relative errors, predicted / measured − 1."""
+    def of(cls, errors: Sequence[float]) -> MemoryErrors:
+        """Summarise signed relative errors."""
         if not errors:
             return cls(0, None, None, None)
         return cls(
@@ -184,7 +204,7 @@ class MemoryErrors:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many measurements lie inside the bars of their predictions, ends included."""
+    """The fraction of measurements inside their prediction intervals, ends included."""
 
     rows: int
     inside_fraction: float | None
@@ -192,16 +212,17 @@ class Coverage:
     above_fraction: float | None
 
     @classmethod
-    def of(cls, placed: Sequence[tuple[float, float, float]]) -> "Coverage":
+    def of(cls, ratios: Sequence[tuple[float, float, float]]) -> Coverage:
         """Count (measured / predicted, low end, high end)."""
-        if not placed:
+        if not ratios:
             return cls(0, None, None, None)
-        below = mean([ratio < low for ratio, low, _ in placed])
-        above = mean([ratio > high for ratio, _, high in placed])
-        inside = mean([low <= ratio <= high for ratio, low, high in placed])
-        return cls(len(placed), inside, below, above)
+        below = mean([ratio < low for ratio, low, _ in ratios])
+        above = mean([ratio > high for ratio, _, high in ratios])
+        inside = mean([low <= ratio <= high for ratio, low, high in ratios])
+        return cls(len(ratios), inside, below, above)
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Mean in an order of its own, so that rows in any order give the same bits; null of none."""
+    """The mean; null of no values."""
+    # sorted, so that rows in any order give the same bits
     return float(np.mean(np.sort(values))) if len(values) else None

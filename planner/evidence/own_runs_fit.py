@@ -1,49 +1,55 @@
-"""Software numbers tuned to two or three runs of a user's own: `planner calibrate runs FILE`.
+"""A software profile tuned to two or three runs of a user: `planner calibrate runs FILE`.
 
-    found = calibrate_own(rows)
-    found.fitted.moved, found.at_ends
+    calibration = tune_profile(runs)
+    calibration.fit.moved, calibration.at_bounds
 
-The fit is that of `evidence.fits.software`, from the numbers of the profile that the rows name:
-each scale that a number moves costs as much as a row that is one NOISE off, and none moves more
-than REACH of its scales. So few rows shift few numbers a little, and none far. Every row counts
-whole: they are the stack to be predicted, not a sample of many.
+The fit is `profile_fit`, with the numbers of the profile that the runs name for its prior, and no
+number moving more than REACH_SCALES of its scales: so few runs shift few numbers a little, and none
+far. Every run counts in full: they are of the stack to be predicted, not a sample of many stacks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.cost.traffic import Splits
 from planner.errors import InputError
-from planner.evidence.fits.software import (
+from planner.evidence.profile_fit import (
     COEFFICIENTS,
     Coefficient,
-    Fitted,
+    ProfileFit,
+    coefficients_of,
     fit_profile,
-    own_values,
     reachable,
     step_seconds,
 )
 from planner.layouts.layout import Layout
 from planner.problem.scenario import Scenario
 
-REACH = 2.0
+REACH_SCALES = 2.0
 """Scales that a number may move."""
 
-LEAST_ROWS = 2
-LEAST_GAIN, LEAST_STEP = 0.05, 0.001
-"""Share of the mean error that a fit must take away, and of the step: less is nothing."""
+MIN_RUNS = 2
+
+MIN_GAIN_FRACTION, MIN_GAIN = 0.05, 0.001
+"""What a fit must take off the mean error: so much of it, and so much absolutely; less is noise."""
+
+AT_BOUND_SCALES = 0.01
+"""A number is at a bound of its reach if it is within so many scales of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRun:
-    """A measured run of a user's own, with its prediction. source: its own name, as it stands for
-    itself; path and line: where it was given."""
+    """A measured run of a user, with its prediction.
+
+    splits: how many members of each group each tier joins. step_seconds: predicted, of a whole
+    step. path, line: where the run was given.
+    """
 
     name: str
     scenario: Scenario
@@ -56,12 +62,12 @@ class OwnRun:
 
     @property
     def source(self) -> str:
-        """Rows of one's own are not samples of one source."""
+        """A source of its own, so that the fit counts the run in full."""
         return self.name
 
     @property
     def measured_mfu(self) -> float:
-        """Model FLOPs of a step over the dense peak in the measured time."""
+        """Model FLOPs of a step / (measured seconds · dense peak FLOP/s of all accelerators)."""
         ctx = CostContext.of(self.scenario)
         peak = ctx.num_accelerators * ctx.peak_flops
         return float(flops.model_flops(ctx) / (peak * self.measured_seconds))
@@ -69,117 +75,129 @@ class OwnRun:
 
 @dataclass(frozen=True, slots=True)
 class OwnCalibration:
-    """A profile tuned to rows, each row before and after, and the numbers at an end of their reach.
+    """A profile tuned to runs, and each run before and after.
 
-    after_seconds: predictions of `rows` with the fitted numbers.
+    after_seconds: predictions of `runs` with the fitted numbers. bounds: coefficient → the lowest
+    and highest value within reach; at_bounds: the coefficients that ended at one.
     """
 
-    fitted: Fitted
-    rows: tuple[OwnRun, ...]
+    fit: ProfileFit
+    runs: tuple[OwnRun, ...]
     after_seconds: tuple[float, ...]
     bounds: Mapping[str, tuple[float, float]]
-    at_ends: tuple[str, ...]
+    at_bounds: tuple[str, ...]
 
     def to_document(self) -> dict[str, Any]:
         """The calibration as JSON values."""
         return {
-            **self.fitted.to_document(),
-            "bounds": {name: list(ends) for name, ends in self.bounds.items()},
-            "at_ends": list(self.at_ends),
+            **self.fit.to_document(),
+            "bounds": {name: list(bounds) for name, bounds in self.bounds.items()},
+            "at_ends": list(self.at_bounds),
             "rows": [
                 {
-                    "name": row.name,
-                    "measured_seconds": row.measured_seconds,
-                    "measured_mfu": row.measured_mfu,
-                    "before_seconds": row.step_seconds,
+                    "name": run.name,
+                    "measured_seconds": run.measured_seconds,
+                    "measured_mfu": run.measured_mfu,
+                    "before_seconds": run.step_seconds,
                     "after_seconds": after,
                 }
-                for row, after in zip(self.rows, self.after_seconds, strict=True)
+                for run, after in zip(self.runs, self.after_seconds, strict=True)
             ],
-            "before": asdict(self.fitted.before),
-            "after": asdict(self.fitted.after),
         }
 
 
-def calibrate_own(rows: Sequence[OwnRun]) -> OwnCalibration:
-    """The rows' one profile, tuned to them.
+def tune_profile(runs: Sequence[OwnRun]) -> OwnCalibration:
+    """The one profile of the runs, tuned to them.
 
     Raises:
-        InputError: fewer than LEAST_ROWS different runs, of several profiles, one faster than the
+        InputError: fewer than MIN_RUNS different runs, of several profiles, one faster than the
             hardware, one absurdly far from its prediction, or none that the numbers explain.
     """
-    path = rows[0].path if rows else None
-    different = {
-        (row.scenario.model_dump_json(exclude={"search"}), row.layout) for row in rows
-    }  # fmt: skip
-    if len(different) < LEAST_ROWS:
+    _refuse_too_few(runs)
+    _refuse_other_profiles(runs)
+    for run in runs:
+        _refuse_faster_than_peak(run)
+    fit = fit_profile(runs, reach_scales=REACH_SCALES)
+    # the files stand for the runs: their names are not sources that anybody could look up
+    fit = replace(fit, sources=dict(Counter(run.path for run in runs)))
+    _refuse_no_gain(fit, runs[0].path)
+    prior = coefficients_of(fit.software)
+    reach = {c.name: reachable(c, prior[c.name], REACH_SCALES) for c in COEFFICIENTS}
+    tuned = fit.tuned
+    return OwnCalibration(
+        fit=fit,
+        runs=tuple(runs),
+        after_seconds=tuple(step_seconds(run, tuned) for run in runs),
+        bounds={name: (reach[name].lowest, reach[name].highest) for name in fit.determined},
+        at_bounds=tuple(
+            name
+            for name in fit.determined
+            if _is_at_bound(reach[name], fit.coefficients[name], prior[name])
+        ),
+    )
+
+
+def _is_at_bound(reach: Coefficient, value: float, prior: float) -> bool:
+    slack = AT_BOUND_SCALES * reach.scale
+    return abs(value - prior) > slack and (
+        value <= reach.lowest + slack or value >= reach.highest - slack
+    )
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def _refuse_too_few(runs: Sequence[OwnRun]) -> None:
+    different = {(run.scenario.model_dump_json(exclude={"search"}), run.layout) for run in runs}
+    if len(different) < MIN_RUNS:
         raise InputError(
             f"{len(different)} run of its own kind; one run cannot tell what is slow from how slow"
-            if rows else "no runs",
-            path=path, value=len(different),
-            allowed=f"at least {LEAST_ROWS} runs that differ in layout, size or batch",
-        )  # fmt: skip
-    _refuse_other_profiles(rows)
-    for row in rows:
-        _refuse_faster_than_peak(row)
-    fitted = fit_profile(rows, reach_scales=REACH)
-    prior = own_values(fitted.software)
-    near = {c.name: reachable(c, prior[c.name], REACH) for c in COEFFICIENTS}
-    fitted = _named(fitted, rows)
-    before, after = fitted.before.mape_fraction or 0.0, fitted.after.mape_fraction or 0.0
-    if before - after < max(LEAST_GAIN * before, LEAST_STEP):
+            if runs
+            else "no runs",
+            path=runs[0].path if runs else None,
+            value=len(different),
+            allowed=f"at least {MIN_RUNS} runs that differ in layout, size or batch",
+        )
+
+
+def _refuse_other_profiles(runs: Sequence[OwnRun]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        if run.scenario.software != first.scenario.software:
+            raise InputError(
+                f"row '{run.name}' ran on software {run.scenario.software.name}, "
+                f"row '{first.name}' on {first.scenario.software.name}",
+                path=run.path,
+                line=run.line,
+                key="scenario",
+                value=run.scenario.software.name,
+                allowed="runs of one software profile",
+            )
+
+
+def _refuse_faster_than_peak(run: OwnRun) -> None:
+    mfu = run.measured_mfu
+    if mfu > 1:
+        accelerator = run.scenario.topology.accelerator.name
         raise InputError(
-            f"no number of {fitted.software.name} explains these runs better than its own: mean "
+            f"row '{run.name}' has an MFU of {mfu:.0%} at {run.measured_seconds:g} s a step, more "
+            f"than the dense peak of {run.scenario.num_accelerators} × {accelerator}",
+            path=run.path,
+            line=run.line,
+            key="step_seconds",
+            value=run.measured_seconds,
+            allowed="the seconds of a whole step, all micro-batches; its batch, sequence and "
+            "accelerators as the scenario has them (--set in `set:`)",
+        )
+
+
+def _refuse_no_gain(fit: ProfileFit, path: str) -> None:
+    before, after = fit.before.mape_fraction or 0.0, fit.after.mape_fraction or 0.0
+    if before - after < max(MIN_GAIN_FRACTION * before, MIN_GAIN):
+        raise InputError(
+            f"no number of {fit.software.name} explains these runs better than its own: mean "
             f"error {before:.1%} before, {after:.1%} after; nothing is written",
             path=path,
             allowed="runs that differ from their prediction alike; see `planner explain SCENARIO "
             "--layout ... --measured step_seconds=...` for what one waits for",
-        )  # fmt: skip
-    tuned = fitted.tuned
-    return OwnCalibration(
-        fitted=fitted,
-        rows=tuple(rows),
-        after_seconds=tuple(step_seconds(row, tuned) for row in rows),
-        bounds={name: (near[name].least, near[name].most) for name in fitted.determined},
-        at_ends=tuple(
-            name for name in fitted.determined
-            if _is_at_end(near[name], fitted.coefficients[name], prior[name])
-        ),
-    )  # fmt: skip
-
-
-def _named(fitted: Fitted, rows: Sequence[OwnRun]) -> Fitted:
-    """The fit with the files for its sources."""
-    return replace(fitted, sources=dict(Counter(row.path for row in rows)))
-
-
-def _is_at_end(near: Coefficient, value: float, prior: float) -> bool:
-    slack = 0.01 * near.scale
-    return abs(value - prior) > slack and (
-        value <= near.least + slack or value >= near.most - slack
-    )
-
-
-def _refuse_other_profiles(rows: Sequence[OwnRun]) -> None:
-    first = rows[0]
-    for row in rows[1:]:
-        if row.scenario.software != first.scenario.software:
-            raise InputError(
-                f"row '{row.name}' ran on software {row.scenario.software.name}, "
-                f"row '{first.name}' on {first.scenario.software.name}",
-                path=row.path, line=row.line, key="scenario", value=row.scenario.software.name,
-                allowed="runs of one software profile",
-            )  # fmt: skip
-
-
-def _refuse_faster_than_peak(row: OwnRun) -> None:
-    mfu = row.measured_mfu
-    if mfu > 1:
-        part = row.scenario.topology.accelerator.name
-        raise InputError(
-            f"row '{row.name}' has an MFU of {mfu:.0%} at {row.measured_seconds:g} s a step, more "
-            f"than the dense peak of {row.scenario.num_accelerators} × {part}",
-            path=row.path, line=row.line, key="step_seconds", value=row.measured_seconds,
-            allowed="the seconds of a whole step, all micro-batches; its batch, sequence and "
-            "accelerators as the scenario has them (--set in `set:`)",
-        )  # fmt: skip
+        )

@@ -1,4 +1,9 @@
-"""Published training runs as they stand in JSON lines: one measured run a line, with its layout."""
+"""Published training runs as they are in JSON lines: one measured run a line, with its layout.
+
+`row_keys` says what is done with every key.
+"""
+
+from __future__ import annotations
 
 import re
 from pathlib import Path
@@ -37,8 +42,8 @@ class _Fields(Strict):
 
 
 class Measured(_Fields):
-    """What the source prints: whether the run ran out of memory, its peak in 10^9 bytes, and its
-    own MFU and HFU."""
+    """What the source prints: whether the run ran out of memory, its peak in 10^9 bytes, and the
+    source's own MFU and HFU, on whatever convention."""
 
     oom: bool
     peak_mem_gb: _Positive | None = None
@@ -54,8 +59,12 @@ class Standard(_Fields):
 
 
 class PublishedRun(_Fields):
-    """One row; null means that the source does not say. Fields that no prediction reads are left
-    out, and unknown ones are let pass."""
+    """One row; null means that the source does not say.
+
+    Keys that no prediction reads are left out, and unknown ones are let pass: other people's rows
+    say more. Units are those of scenarios/published/README.md: seq_len in tokens, gbs and mbs in
+    sequences, nic_gbps_per_gpu in Gbit/s.
+    """
 
     id: str
     source: str
@@ -109,6 +118,7 @@ class PublishedRun(_Fields):
         The repository (`owner/name`) a source starts with, else its arXiv number, else the text
         before the first `@`, `;`, `,` or `(`.
         """
+        # rows of one repository cite many of its pages; papers are cited with and without a title
         repository = re.match(r"[\w.-]+/[\w.-]+", self.source)
         if repository:
             return repository.group()
@@ -122,7 +132,7 @@ class PublishedRun(_Fields):
 
 
 def read_runs(path: str | Path) -> list[PublishedRun]:
-    """Return the rows of a JSON lines file (of the current folder, else shipped), in order.
+    """The rows of a JSON lines file (of the current folder, else shipped), in order.
 
     Raises:
         InputError: the file cannot be read, or a line is no JSON object with the fields of a row.
@@ -137,6 +147,7 @@ def runs_of(text: str, path: str) -> list[PublishedRun]:
     Raises:
         InputError: as `read_runs`.
     """
+    # not splitlines(): JSON strings may contain other line separators, such as U+2028
     lines = enumerate(text.split("\n"), start=1)
     runs = [read_run(line, path, number) for number, line in lines if line.strip()]
     if not runs:
@@ -145,7 +156,11 @@ def runs_of(text: str, path: str) -> list[PublishedRun]:
 
 
 def read_run(line: str, path: str, number: int) -> PublishedRun:
-    """Return the row of one line; errors name the path and the line's number."""
+    """The row of one line.
+
+    Raises:
+        InputError: as `read_runs`, with the path and the line's number.
+    """
     document = json_value(line, path, "one JSON object a line", number)
     if not isinstance(document, dict):
         raise InputError(

@@ -1,11 +1,13 @@
-"""Predictions held against measured collectives: `planner validate collectives`.
+"""Predictions compared with measured collectives: `planner validate collectives`.
 
     sweeps = read_sweeps(["scenarios/published/nccl_measurements.jsonl"])
-    validate_collectives(sweeps).to_document()
+    compare_sweeps(sweeps).to_document()
 
-A fabric's parameters are fitted on one all-reduce run, named in their source. Errors of that run
-are apart from those of the runs it predicts, and so are those of fabrics nobody fitted and of runs
-whose publisher calls the cluster degraded; the headline is of the fit and what it predicts.
+A fabric's parameters are fitted to one all-reduce run, named in their source. Errors of that run
+are reported apart from those of the runs it predicts, and so are those of fabrics that nobody
+fitted and of runs whose publisher calls the cluster degraded. The headline is of the fitted runs
+and of those they predict.
+
 What all fabrics share (switch and posting in `cost.collectives`, the shares that networks assume)
 was chosen over the same runs, so it is not held out: a ring's hop between domains on all-gathers of
 B200 with InfiniBand and of A3 Mega, the distance of a tree's levels on H100 over 2 and 4 nodes.
@@ -42,24 +44,24 @@ SECTIONS = ("fit", "held_out", "without_fit", "degraded")
 SOUND = "held_out_sound"
 """Of what is held out, the logs that the rule for suspicious hosts does not flag."""
 
-SUSPICIOUS_RATIO = 1.8
-"""Measured over predicted seconds of large messages from which a host is suspected: badly
-configured ones take two to four times as long."""
 
-LARGE_BYTES = 64 * 2**20
-LARGEST_POINTS = 3
+# ---------------------------------------------------------------- predictions
 
 
 def predicted(
     placed: Placed, tiers: TierArrays, ramp: Sequence[float], num_bytes: Floats
 ) -> Floats:
-    """Seconds of the operation for each message size."""
+    """Seconds of the operation for each message size, shape (sizes,).
+
+    ramp: of each tier, innermost first; see `cost.collectives.duration`.
+    """
     unit = unit_cost(PRICED_AS[placed.sweep.operation], placed.split, tiers)
     return np.asarray(duration(unit.cost(1.0, num_bytes), ramp), dtype=np.float64)
 
 
-def line(placed: Placed, tiers: TierArrays, num_bytes: Floats) -> Floats:
-    """Seconds on the plain line α + S/β of the same fabrics."""
+def alpha_beta(placed: Placed, tiers: TierArrays, num_bytes: Floats) -> Floats:
+    """Seconds on the plain line α + S/β of the same fabrics, shape (sizes,): what the form of
+    `predicted` is compared with."""
     unit = unit_cost(PRICED_AS[placed.sweep.operation], placed.split, tiers)
     cost = unit.cost(1.0, num_bytes)
     plain = GroupCost(cost.latency_seconds, cost.busy_seconds)
@@ -67,8 +69,78 @@ def line(placed: Placed, tiers: TierArrays, num_bytes: Floats) -> Floats:
 
 
 def ramps(tiers: Iterable[Tier]) -> list[float]:
-    """Ramps of tiers, inner to outer."""
+    """Ramps of tiers, innermost first."""
     return [float(tier.fabric.ramp) for tier in tiers]
+
+
+# ---------------------------------------------------------------- slow hosts
+
+SUSPICIOUS_RATIO = 1.8
+"""Seconds of large messages over what they should be from which a host is suspected: misconfigured
+ones take two to four times as long in public logs, far beyond what a model is off by."""
+
+LARGE_BYTES = 64 * 2**20
+LARGEST_POINTS = 3
+"""Judged are so many of the largest messages: small ones vary by themselves."""
+
+
+def slowdown(sweep: Sweep, errors: Floats) -> float | None:
+    """Median of measured / predicted seconds of the largest messages; null without large ones."""
+    large = np.flatnonzero(sweep.num_bytes >= LARGE_BYTES)[-LARGEST_POINTS:]
+    return float(np.median(1.0 / (1.0 + errors[large]))) if len(large) else None
+
+
+def slow_against_prediction(placed: Sequence[Placed]) -> dict[str, str]:
+    """Log → why it is suspected: far slower than the topology's own fabrics predict."""
+    suspects = {}
+    for log in placed:
+        arrays = TierArrays.of_tiers(log.tiers)
+        times = predicted(log, arrays, ramps(log.tiers), log.sweep.num_bytes)
+        ratio = slowdown(log.sweep, times / log.sweep.seconds - 1.0)
+        if ratio is not None and ratio >= SUSPICIOUS_RATIO:
+            suspects[log.sweep.name] = _suspicion(ratio, "what the topology's fabric reaches")
+    return suspects
+
+
+def slow_among_repeats(placed: Sequence[Placed]) -> dict[str, str]:
+    """Log → why it is suspected: far slower than others of one operation and split.
+
+    Empty where that would suspect all of them: then no log is left to say what is usual.
+    """
+    suspects = {}
+    for log in placed:
+        repeats = [
+            other
+            for other in placed
+            if other is not log
+            and (other.sweep.operation, other.split) == (log.sweep.operation, log.split)
+        ]
+        ratios = [ratio for other in repeats if (ratio := _ratio(log, other)) is not None]
+        typical = float(np.median(ratios)) if ratios else 0.0
+        if typical >= SUSPICIOUS_RATIO:
+            suspects[log.sweep.name] = _suspicion(typical, "the other logs of its configuration")
+    return suspects if len(suspects) < len(placed) else {}
+
+
+def _ratio(log: Placed, other: Placed) -> float | None:
+    """Median ratio of seconds over the largest third of the sizes that both logs have."""
+    both, mine, theirs = np.intersect1d(
+        log.sweep.num_bytes, other.sweep.num_bytes, return_indices=True
+    )
+    if not len(both):
+        return None
+    ratios = log.sweep.seconds[mine] / other.sweep.seconds[theirs]
+    return float(np.median(ratios[-max(LARGEST_POINTS, len(both) // 3) :]))
+
+
+def _suspicion(ratio: float, than: str) -> str:
+    return (
+        f"large messages take {ratio:.1f} times as long as {than}; badly configured hosts cost two "
+        "to four times (adapters down or not used, no GPUDirect RDMA, PCIe ACS, wrong interface)"
+    )
+
+
+# ---------------------------------------------------------------- errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +179,28 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class LogErrors:
-    """One sweep against its prediction."""
+    """One sweep and the errors of its predictions.
+
+    errors, line_errors: predicted / measured − 1 of `predicted` and of α + S/β, shape (sizes,).
+    """
 
     placed: Placed
     section: str
-    errors: Floats  # signed, by size
+    errors: Floats
     line_errors: Floats
+
+    @classmethod
+    def of(cls, placed: Placed, section: str) -> LogErrors:
+        """Predict a sweep on the tiers where it is placed."""
+        sweep, tiers = placed.sweep, TierArrays.of_tiers(placed.tiers)
+        times = predicted(placed, tiers, ramps(placed.tiers), sweep.num_bytes)
+        plain = alpha_beta(placed, tiers, sweep.num_bytes)
+        return cls(
+            placed=placed,
+            section=section,
+            errors=times / sweep.seconds - 1.0,
+            line_errors=plain / sweep.seconds - 1.0,
+        )
 
     @property
     def slowdown(self) -> float | None:
@@ -128,9 +216,9 @@ class LogErrors:
     def to_document(self) -> dict[str, Any]:
         """The errors, and what predicted them."""
         sweep = self.placed.sweep
-        whole = asdict(Errors.of([self]))
-        del whole["logs"]
-        return whole | {
+        pooled = asdict(Errors.of([self]))
+        del pooled["logs"]
+        return pooled | {
             "section": self.section,
             "operation": sweep.operation,
             "ranks": self.placed.num_ranks,
@@ -145,18 +233,15 @@ class LogErrors:
         }
 
 
-def slowdown(sweep: Sweep, errors: Floats) -> float | None:
-    """Median of measured over predicted seconds of the largest messages."""
-    large = np.flatnonzero(sweep.num_bytes >= LARGE_BYTES)[-LARGEST_POINTS:]
-    return float(np.median(1.0 / (1.0 + errors[large]))) if len(large) else None
-
-
 @dataclass(frozen=True, slots=True)
 class CollectivesValidation:
-    """Errors of predicted collectives, as `planner validate collectives --json` prints them."""
+    """Errors of predicted collectives, as `planner validate collectives --json` prints them.
+
+    skipped: name of the sweep → why.
+    """
 
     logs: tuple[LogErrors, ...]
-    skipped: Mapping[str, str]  # name of the sweep → why
+    skipped: Mapping[str, str]
 
     def section(self, *names: str) -> Errors:
         """Errors of the logs of some sections."""
@@ -164,32 +249,35 @@ class CollectivesValidation:
 
     @property
     def headline(self) -> Errors:
-        """Errors of the runs that fabrics are fitted on and of those they predict."""
-        return self.section("fit", "held_out")
+        """Errors of the runs that fabrics are fitted to and of those they predict."""
+        return Errors.of(self._scored)
 
     @property
     def sound(self) -> Errors:
-        """Errors of the runs held out, without those of hosts under suspicion."""
-        return Errors.of([x for x in self.logs if x.section == "held_out" and not x.suspicious])
+        """Errors of the runs held out, without those of suspicious hosts."""
+        return Errors.of(
+            [log for log in self.logs if log.section == "held_out" and not log.suspicious]
+        )
 
     def to_document(self) -> dict[str, Any]:
         """The result as JSON values."""
-        operations = sorted({log.placed.sweep.operation for log in self.logs})
         return asdict(self.headline) | {
             "sections": {
                 **{name: asdict(self.section(name)) for name in SECTIONS},
                 SOUND: asdict(self.sound),
             },
-            "by_operation": {
-                operation: asdict(
-                    Errors.of(
-                        [log for log in self._scored if log.placed.sweep.operation == operation]
-                    )
-                )
-                for operation in operations
-            },
+            "by_operation": self._by_operation(),
             "by_log": {log.placed.sweep.name: log.to_document() for log in self.logs},
             "skipped": dict(self.skipped),
+        }
+
+    def _by_operation(self) -> dict[str, dict[str, Any]]:
+        """Scored errors of every operation that any log has."""
+        return {
+            operation: asdict(
+                Errors.of([log for log in self._scored if log.placed.sweep.operation == operation])
+            )
+            for operation in sorted({log.placed.sweep.operation for log in self.logs})
         }
 
     @property
@@ -197,7 +285,7 @@ class CollectivesValidation:
         return [log for log in self.logs if log.section in ("fit", "held_out")]
 
 
-def validate_collectives(
+def compare_sweeps(
     sweeps: Iterable[Sweep], topology: Topology | None = None
 ) -> CollectivesValidation:
     """Predict measured collectives on the fabrics that match, or on a topology, and summarise."""
@@ -207,25 +295,19 @@ def validate_collectives(
             skipped[sweep.name] = "no point is left to score"
             continue
         try:
-            logs.append(_compared(place(sweep, topology)))
+            placed = place(sweep, topology)
         except UnmatchedError as reason:
             skipped[sweep.name] = str(reason)
+            continue
+        logs.append(LogErrors.of(placed, _section(placed)))
     return CollectivesValidation(tuple(logs), skipped)
 
 
-def _compared(placed: Placed) -> LogErrors:
-    sweep, tiers = placed.sweep, TierArrays.of_tiers(placed.tiers)
-    found = predicted(placed, tiers, ramps(placed.tiers), sweep.num_bytes)
-    plain = line(placed, tiers, sweep.num_bytes)
-    return LogErrors(
-        placed=placed,
-        section=_section(placed),
-        errors=found / sweep.seconds - 1.0,
-        line_errors=plain / sweep.seconds - 1.0,
-    )
+# ---------------------------------------------------------------- sections
 
 
 def _section(placed: Placed) -> str:
+    """The name in SECTIONS that says whether a fit has seen the sweep."""
     if placed.sweep.degraded:
         return "degraded"
     fabrics = [tier.fabric for tier in placed.spanned]
@@ -234,17 +316,14 @@ def _section(placed: Placed) -> str:
     return "held_out" if all(_is_fitted(fabric) for fabric in fabrics) else "without_fit"
 
 
-def _figures(fabric: Fabric) -> list[Figure]:
-    found = (getattr(fabric, name) for name in type(fabric).model_fields)
-    return [value for value in found if isinstance(value, Figure)]
-
-
 def _cites(fabric: Fabric, name: str) -> bool:
+    """Whether a fabric's figures name the sweep as their source."""
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+    values = (getattr(fabric, attribute) for attribute in type(fabric).model_fields)
     return any(
-        word.search(figure.source)
-        for figure in _figures(fabric)
-        if figure.status in ("fitted", "measured")
+        word.search(value.source)
+        for value in values
+        if isinstance(value, Figure) and value.status in ("fitted", "measured")
     )
 
 

@@ -29,9 +29,9 @@ REPORTS: Mapping[str, tuple[str, str]] = {
     "LeaveOneOut": ("run_errors", "runs_report"),
     "RunsCalibration": ("run_errors", "calibration_report"),
     "OwnCalibration": ("run_errors", "own_report"),
-    "ErrorCalibration": ("run_errors", "errors_report"),
+    "IntervalCalibration": ("run_errors", "intervals_report"),
     "CollectivesValidation": ("collective_errors", "collectives_report"),
-    "Calibration": ("collective_errors", "calibration_report"),
+    "FabricCalibration": ("collective_errors", "calibration_report"),
     "KernelsValidation": ("kernel_errors", "kernels_report"),
     "KernelCalibration": ("kernel_errors", "calibration_report"),
 }

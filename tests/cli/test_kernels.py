@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.cli import main
-from planner.evidence import kernel_package as package
+from planner.evidence import kernel_measurements as package
 from tests.evidence import products
 
 

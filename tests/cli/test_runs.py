@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 from planner import api
 from planner.cli import main
 from planner.cost import prediction_intervals as intervals
-from planner.evidence.fits.intervals import calibrate_errors
+from planner.evidence.maintenance.intervals import fit_intervals
 from planner.evidence.published_runs import read_runs
+from planner.evidence.row_predictions import Selection
 from planner.inputs.files import data_root
 from planner.inputs.values import load
 from planner.problem.software import Software
@@ -93,17 +94,17 @@ def test_bad_input_is_exit_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_calibrate_errors_writes_the_bars(
+def test_calibrate_errors_writes_the_intervals(
     old_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of few rows in the place of all, whose bars tests/evidence/test_error_bars.py has."""
+    """Of few rows in the place of all, which tests/evidence/maintenance has."""
     assert (data_root() / api.PUBLISHED_RUNS).is_file()
     monkeypatch.setattr(api, "PUBLISHED_RUNS", str(old_runs))
     monkeypatch.setattr(api, "calibrate_errors", cache(api.calibrate_errors))  # JSON and text
     out = tmp_path / "errors.yaml"
     found = run("calibrate", "errors", "--out", out, "--json")
     assert found.exit_code == 0, found.stderr
-    expected = calibrate_errors(read_runs(old_runs))
+    expected = fit_intervals(read_runs(old_runs), Selection(min_mfu=0.15))
     assert out.read_text("utf-8") == expected.to_yaml()
     assert expected.to_yaml() != (data_root() / intervals.SHIPPED).read_text("utf-8")
     document = json.loads(found.stdout)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.cost.flops import executed_flops, forward_flops_per_token, model_flops, tokens_per_step
 from planner.evidence.published_runs import read_run
-from planner.evidence.run_models import model_of
+from planner.evidence.row_models import model_of
 from planner.inputs.files import data_root
 from planner.inputs.values import load
 from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable

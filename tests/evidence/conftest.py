@@ -1,14 +1,18 @@
 """A published row to vary: Llama 3 8B on two nodes of 8 H100, as Megatron-Core would run it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from planner.evidence.profile_fit import coefficients_of, step_seconds, with_coefficients
 from planner.evidence.published_runs import PublishedRun, read_run
-from planner.evidence.run_rows import job_of
-from planner.evidence.validate_runs import predict
+from planner.evidence.row_jobs import job_of
+from planner.evidence.row_predictions import Prediction, predict
+from tests.evidence.made_runs import JOBS
+
+MakeRun = Callable[..., PublishedRun]
 
 ROW: dict[str, Any] = {
     "id": "made-1",
@@ -88,5 +92,29 @@ def off_by(make_run: Callable[..., PublishedRun]) -> Callable[..., PublishedRun]
     def make(error: float, **changes: Any) -> PublishedRun:
         seconds = predict(job_of(make_run(**changes))).step_seconds
         return make_run(seconds=seconds / (1 + error), **changes)
+
+    return make
+
+
+@pytest.fixture
+def made(make_run: MakeRun) -> Callable[..., list[Prediction]]:
+    """Rows measured as the model says with given coefficients, times 1 + error."""
+
+    def make(
+        truth: dict[str, float],
+        error: float = 0.0,
+        source: str = "a/b x",
+        jobs: Sequence[dict[str, Any]] = JOBS,
+        **changes: Any,
+    ) -> list[Prediction]:
+        rows = []
+        for number, job in enumerate(jobs):
+            settings = {"id": f"{source} {number}", "source": source, **job, **changes}
+            found = predict(job_of(make_run(**settings)))
+            software = found.job.scenario.software
+            other = with_coefficients(software, coefficients_of(software) | truth, "truth")
+            seconds = step_seconds(found, other) * (1 + error)
+            rows.append(predict(job_of(make_run(seconds=seconds, **settings))))
+        return rows
 
     return make

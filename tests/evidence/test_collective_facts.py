@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from planner.cost.context import TierArrays
-from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
-from planner.evidence.fabric_fit import calibrate
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, Sweep, bus_factor, read_sweeps
+from planner.evidence.fabric_fit import fit_fabric
 from planner.evidence.fabrics import place
 from planner.evidence.validate_collectives import (
     SUSPICIOUS_RATIO,
+    compare_sweeps,
     predicted,
     ramps,
-    validate_collectives,
 )
 from planner.inputs.values import load
 from planner.problem.topology import Topology
@@ -159,7 +159,7 @@ def full_sweeps() -> list[Sweep]:
     """All-reduce from start-up to full rate on the topologies that ship."""
     return [
         sweep
-        for sweep in read_sweeps([PUBLISHED])
+        for sweep in read_sweeps([PUBLISHED_COLLECTIVES])
         if len(sweep.num_bytes) >= 25
         and sweep.num_bytes[0] <= 1024
         and sweep.num_bytes[-1] >= 2**30
@@ -173,7 +173,7 @@ def test_the_form_between_start_up_and_full_rate() -> None:
     means, lines = [], []
     for sweep in full_sweeps():
         ran_on = load("dgx-h100", "topology", Topology).replace(tiers=place(sweep).tiers)
-        found = calibrate([sweep], ran_on)
+        found = fit_fabric([sweep], ran_on)
         means.append(float(np.mean(np.abs(found.logs[0].errors))))
         lines.append(float(np.mean(np.abs(found.logs[0].line_errors))))
     assert len(means) >= 6
@@ -188,7 +188,7 @@ def test_misconfigured_hosts_are_suspected() -> None:
     """Both runs of the cluster called degraded take over three times as long; few others do."""
     slow = {
         log.placed.sweep.name: log.slowdown
-        for log in validate_collectives(read_sweeps([PUBLISHED])).logs
+        for log in compare_sweeps(read_sweeps([PUBLISHED_COLLECTIVES])).logs
         if (log.slowdown or 0) >= SUSPICIOUS_RATIO
     }
     degraded = {name for name in slow if "degraded" in name}

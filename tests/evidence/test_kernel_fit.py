@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.kernel_fit import KernelCalibration, calibrate
+from planner.evidence.kernel_fit import KernelCalibration, fit_kernels
 from planner.evidence.kernel_measurements import read_latencies
 from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
@@ -19,7 +19,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> KernelCalibration:
     folder = tmp_path_factory.mktemp("gemm")
     files = [products.write_csv(folder / "gemm.csv")]
     files.append(products.write_quantising_csv(folder / "fp8.csv"))
-    return calibrate(read_latencies(files))
+    return fit_kernels(read_latencies(files))
 
 
 @pytest.mark.parametrize("position", [0, 1])
@@ -67,10 +67,10 @@ def test_block_scaled_fp8_stands_in_only_where_fp8_was_not_measured(tmp_path: Pa
     csv = products.write_quantising_csv(tmp_path / "fp8.csv")
     block = tmp_path / "block.csv"
     block.write_text(csv.read_text("utf-8").replace(",fp8,", ",fp8_block,"), "utf-8")
-    both = calibrate(read_latencies([block, csv]))
+    both = fit_kernels(read_latencies([block, csv]))
     assert [fit.dtype for fit in both.fits] == ["fp8", "fp8_block"]
     assert both.coefficients("h100-sxm-80gb") == {"fp8": both.fits[0].coefficients}
-    alone = calibrate(read_latencies([block]))
+    alone = fit_kernels(read_latencies([block]))
     assert alone.coefficients("h100-sxm-80gb") == {"fp8": alone.fits[0].coefficients}
 
 
@@ -91,6 +91,6 @@ def test_too_few_shapes_are_refused(tmp_path: Path, keep, key: str, says: str) -
     path = tmp_path / "few.csv"
     path.write_text("\n".join([products.HEAD, *rows]), "utf-8")
     with pytest.raises(InputError, match="too few to fit") as caught:
-        calibrate(read_latencies([path]))
+        fit_kernels(read_latencies([path]))
     assert (caught.value.path, caught.value.key) == ("few.csv", key)
     assert says in str(caught.value)

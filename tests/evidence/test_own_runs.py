@@ -15,9 +15,14 @@ from planner import api
 from planner.cli import main
 from planner.errors import InputError
 from planner.evidence import own_runs_fit as own_fit
-from planner.evidence.fits.software import COEFFICIENTS, own_values, step_seconds, with_coefficients
 from planner.evidence.own_runs import is_own, read_own_runs
-from planner.evidence.own_runs_fit import OwnRun, calibrate_own
+from planner.evidence.own_runs_fit import OwnRun, tune_profile
+from planner.evidence.profile_fit import (
+    COEFFICIENTS,
+    coefficients_of,
+    step_seconds,
+    with_coefficients,
+)
 from planner.inputs.values import load
 from planner.problem.software import Software
 
@@ -39,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[OwnRun]:
 def measured(runs: list[OwnRun], values: dict[str, float], error: float = 0.0) -> list[OwnRun]:
     """The runs, measured as the model says with other numbers, times 1 + error."""
     software = runs[0].scenario.software
-    other = with_coefficients(software, own_values(software) | values, "truth")
+    other = with_coefficients(software, coefficients_of(software) | values, "truth")
     return [replace(r, measured_seconds=step_seconds(r, other) * (1 + error)) for r in runs]
 
 
@@ -141,11 +146,11 @@ def test_wrong_rows_name_file_and_line(tmp_path: Path, line: dict[str, object], 
 def test_what_made_them_slow_is_found_in_part(runs: list[OwnRun]) -> None:
     """Numbers go towards the truth and not beyond; the error falls."""
     truth = {"memory_bound_multiplier": 1.9, "tp_overlap_fraction": 0.0}
-    found = calibrate_own(measured(runs, truth))
-    assert found.fitted.after.mape_fraction < 0.5 * found.fitted.before.mape_fraction
-    before, after = found.fitted.moved["memory_bound_multiplier"]
+    found = tune_profile(measured(runs, truth))
+    assert found.fit.after.mape_fraction < 0.5 * found.fit.before.mape_fraction
+    before, after = found.fit.moved["memory_bound_multiplier"]
     assert before < after < 2.0
-    for row, seconds in zip(found.rows, found.after_seconds, strict=True):
+    for row, seconds in zip(found.runs, found.after_seconds, strict=True):
         assert abs(seconds / row.measured_seconds - 1) < abs(
             row.step_seconds / row.measured_seconds - 1
         )
@@ -156,52 +161,52 @@ def test_what_made_them_slow_is_found_in_part(runs: list[OwnRun]) -> None:
 def test_no_number_leaves_its_bounds(runs: list[OwnRun], error: float, count: int) -> None:
     """However far off two rows are; and what stands at an end is said."""
     try:
-        found = calibrate_own(measured(runs[:count], {}, error))
+        found = tune_profile(measured(runs[:count], {}, error))
     except InputError as refused:
         assert "explains these runs" in str(refused) or "MFU" in str(refused)
         return
     scales = {c.name: c.scale for c in COEFFICIENTS}
-    for name, (before, after) in found.fitted.moved.items():
+    for name, (before, after) in found.fit.moved.items():
         least, most = found.bounds[name]
         assert least - 1e-9 <= after <= most + 1e-9
-        assert abs(after - before) <= own_fit.REACH * scales[name] * 1.001
+        assert abs(after - before) <= own_fit.REACH_SCALES * scales[name] * 1.001
         if after >= most and after != before:
-            assert name in found.at_ends
-    assert found.fitted.after.mape_fraction < found.fitted.before.mape_fraction
+            assert name in found.at_bounds
+    assert found.fit.after.mape_fraction < found.fit.before.mape_fraction
 
 
 def test_far_rows_drive_numbers_to_their_ends_and_that_is_said(runs: list[OwnRun]) -> None:
-    found = calibrate_own(measured(runs, {}, 1.0))
-    assert found.at_ends
+    found = tune_profile(measured(runs, {}, 1.0))
+    assert found.at_bounds
 
 
 def test_runs_as_predicted_have_nothing_to_tune(runs: list[OwnRun]) -> None:
     with pytest.raises(InputError, match="explains these runs better than its own"):
-        calibrate_own(runs)
+        tune_profile(runs)
 
 
 def test_one_run_twice_is_one(runs: list[OwnRun]) -> None:
     for rows in ([], runs[:1], [runs[0], replace(runs[0], measured_seconds=11.0)]):
         with pytest.raises(InputError, match="run"):
-            calibrate_own(rows)
+            tune_profile(rows)
 
 
 def test_faster_than_the_hardware(runs: list[OwnRun]) -> None:
     fast = replace(runs[1], measured_seconds=runs[1].measured_seconds / 3)
     with pytest.raises(InputError, match=r"'run 2' has an MFU of 1\d\d%"):
-        calibrate_own([runs[0], fast])
+        tune_profile([runs[0], fast])
 
 
 def test_absurdly_slow(runs: list[OwnRun]) -> None:
     with pytest.raises(InputError, match="no coefficient explains that"):
-        calibrate_own([runs[0], replace(runs[1], measured_seconds=1e6)])
+        tune_profile([runs[0], replace(runs[1], measured_seconds=1e6)])
 
 
 def test_two_profiles_are_refused(runs: list[OwnRun]) -> None:
     other = load("torchtitan", "software", Software)
     scenario = runs[1].scenario.model_copy(update={"software": other})
     with pytest.raises(InputError, match="ran on software torchtitan"):
-        calibrate_own([runs[0], replace(runs[1], scenario=scenario)])
+        tune_profile([runs[0], replace(runs[1], scenario=scenario)])
 
 
 # ---------------------------------------------------------------- the command

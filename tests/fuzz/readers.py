@@ -96,7 +96,7 @@ READERS = (
     _value("software", "software", Software, "software/megatron-core.yaml",
            "software/torchtitan.yaml"),
     _value("target", "target", Target, resolve("target", "megatron")),
-    _value("errors", "scenario", PredictionErrors, "scenarios/published/prediction_errors.yaml"),
+    _value("errors", "scenario", PredictionErrors, "scenarios/published/prediction_intervals.yaml"),
     _value("inventory", "topology", Inventory, SAMPLES / "inventory.yaml"),
     Reader("plan", api.read_plan, [SAMPLES / "plan.json"], api.Plan.to_document,
            api.Plan.from_document, aside=("planner_version",)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.fabric_file import fabric_yaml
+from planner.evidence.fitted_files import fabric_yaml
 from planner.inputs.files import names
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load, parse

@@ -30,7 +30,7 @@ def validation(rows, mape):
         "by_source": {"a/b": errors(rows - 1, mape), "c/d": errors(1, 0.3, None)},
         "by_accelerator": {"h100-sxm-80gb": errors(rows, mape)},
         "by_axis": {"dp": {"9-16": errors(2, mape), "2": errors(rows - 2, mape)}},
-        "bars": {"step_seconds": {"all": inside}, "peak_bytes": {"all": inside}},
+        "intervals": {"step_seconds": {"all": inside}, "peak_bytes": {"all": inside}},
     }
 
 

@@ -1,4 +1,4 @@
-"""Tables of predictions against runs, of fitted coefficients, and of error bars."""
+"""Tables of predictions against runs, of fitted coefficients, and of prediction intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from planner.report.text.pieces import plain_text
-from planner.report.text.run_errors import calibration_report, errors_report, runs_report
+from planner.report.text.run_errors import calibration_report, intervals_report, runs_report
 
 ERRORS = {
     "rows": 12, "mape_fraction": 0.12, "median_fraction": 0.095, "bias_fraction": -0.062,
@@ -37,7 +37,7 @@ RUNS = {
         "rows": 63, "median_fraction": 0.05, "max_under_fraction": 0.545,
         "max_over_fraction": 0.809,
     },
-    "bars": {
+    "intervals": {
         "step_seconds": {"data-parallel": INSIDE | {"rows": 9}, "all": INSIDE},
         "peak_bytes": {"all": dict.fromkeys(INSIDE) | {"rows": 0}},
     },
@@ -60,7 +60,7 @@ CALIBRATION = {
 }
 
 END = {"rows": 41, "sources": 3, "low": {"value": 0.88}, "high": {"value": 1.209}}
-BARS = {
+INTERVALS = {
     "coverage": {"value": 0.8},
     "step_seconds": {"low-precision": END, "experts": END},
     "peak_bytes": {"low-precision": END, "experts": END},
@@ -79,12 +79,12 @@ def reports():
         "validation": runs_report(RUNS),
         "left out": runs_report(RUNS | {"leave_one_out": {}}),
         "calibration": calibration_report(CALIBRATION),
-        "bars": errors_report(BARS),
+        "intervals": intervals_report(INTERVALS),
     }
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("name", ["validation", "left out", "calibration", "bars"])
+@pytest.mark.parametrize("name", ["validation", "left out", "calibration", "intervals"])
 def test_no_line_is_wider_than_the_console(name, width):
     lines = plain_text(reports()[name], width).splitlines()
     assert max(map(cell_len, lines)) <= width
@@ -128,8 +128,8 @@ def test_calibration_shows_errors_and_what_moved():
     assert "torchtitan keeps its numbers: 1 timed row" in text
 
 
-def test_bars_show_their_ends_and_both_halves():
-    lines = [line.split() for line in plain_text(reports()["bars"], 100).splitlines()]
+def test_intervals_are_shown_with_both_halves():
+    lines = [line.split() for line in plain_text(reports()["intervals"], 100).splitlines()]
     row = next(line for line in lines if line[:1] == ["low-precision"])
     assert row[1:] == ["0.880", "to", "1.209", "41", "3", "81.0", "%", "12", "81.0", "%"]
     experts = next(line for line in lines if line[:1] == ["experts"])

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Point = Mapping[str, Any]
-"""A row of `evidence.fits.accuracy`: measured_seconds, predicted_seconds, error_fraction, half,
-source, accelerator, software, and a value of each axis."""
+"""A row of `evidence.maintenance.accuracy`: measured_seconds, predicted_seconds, error_fraction,
+half, source, accelerator, software, and a value of each axis."""
 
 LOOKS = (
     (BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v"), (BLACK, "P"),

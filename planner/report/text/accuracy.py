@@ -18,7 +18,7 @@ AXIS_TITLES = {
 
 
 def accuracy_page(document: Mapping[str, Any], made_with: str) -> str:
-    """The page. document: of `evidence.fits.accuracy.Accuracy`; made_with: command, commit."""
+    """The page. document: of `evidence.maintenance.accuracy`; made_with: command, commit."""
     halves, left = document["halves"], document["leave_one_out"]
     parts = [
         "# Accuracy tables",
@@ -32,7 +32,7 @@ def accuracy_page(document: Mapping[str, Any], made_with: str) -> str:
     ]
     for axis in halves["all"]["by_axis"]:
         parts += [f"## By {AXIS_TITLES.get(axis, axis)}", _errors(halves, left, "by_axis", axis)]
-    parts += ["## Error bars", _bars(halves)]
+    parts += ["## Prediction intervals", _coverage(halves)]
     parts += ["## Beside other planners", _peers(document)]
     return "\n\n".join(parts) + "\n"
 
@@ -98,10 +98,10 @@ def _fraction(value: float | None) -> str:
     return ABSENT if value is None else percent(value)
 
 
-def _bars(halves: Mapping[str, Any]) -> str:
+def _coverage(halves: Mapping[str, Any]) -> str:
     rows = []
     for quantity in ("step_seconds", "peak_bytes"):
-        fit, test = (halves[half]["bars"][quantity] for half in ("fit", "test"))
+        fit, test = (halves[half]["intervals"][quantity] for half in ("fit", "test"))
         for kind in {**fit, **test}:
             cells = [_inside(part.get(kind)) for part in (fit, test)]
             rows.append([quantity.split("_")[0], kind, *(c for pair in cells for c in pair)])

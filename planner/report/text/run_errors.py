@@ -1,4 +1,4 @@
-"""Predictions against measured runs, fitted coefficients and error bars, in tables."""
+"""Predictions against measured runs, fitted coefficients and prediction intervals, in tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def runs_report(document: Mapping[str, Any]) -> RenderableType:
         _errors("Step time by source", document["by_source"], document["time"]),
         _errors("Step time by accelerator", document["by_accelerator"], document["time"]),
         section("Other checks", _checks(document)),
-        section("Measurements inside the error bars", _bars(document["bars"])),
+        section("Measurements inside the prediction intervals", _coverage(document["intervals"])),
         _skipped(document["rows_skipped"]),
     ]
     return Group(*(part for part in parts if part is not None))
@@ -109,10 +109,10 @@ def _left_out(document: Mapping[str, Any]) -> RenderableType:
     )
 
 
-def _bars(bars: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+def _coverage(intervals: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     rows: list[Row] = [
         (quantity.split("_")[0], kind, f"{found['rows']:,}", *_inside(found))
-        for quantity, kinds in bars.items()
+        for quantity, kinds in intervals.items()
         for kind, found in kinds.items()
     ]
     columns = [("", "l"), ("kind", "l"), ("rows", "r"), *INSIDE]
@@ -202,23 +202,23 @@ def own_report(document: Mapping[str, Any]) -> RenderableType:
     )
 
 
-def errors_report(document: Mapping[str, Any]) -> RenderableType:
-    """The ends of every kind's bar, and how many rows of either half lie inside."""
+def intervals_report(document: Mapping[str, Any]) -> RenderableType:
+    """The interval of every kind, and the share of either half's rows inside it."""
     parts = []
     columns = [
-        ("kind", "l"), ("bar", "r"), ("rows", "r"), ("sources", "r"), ("inside", "r"),
+        ("kind", "l"), ("interval", "r"), ("rows", "r"), ("sources", "r"), ("inside", "r"),
         ("test rows", "r"), ("inside", "r"),
     ]  # fmt: skip
     for quantity, title in (("step_seconds", "Step time"), ("peak_bytes", "Peak memory")):
         rows: list[Row] = []
-        for kind, ends in document[quantity].items():
-            bar = f"{ends['low']['value']:.3f} to {ends['high']['value']:.3f}"
+        for kind, interval in document[quantity].items():
+            text = f"{interval['low']['value']:.3f} to {interval['high']['value']:.3f}"
             halves = _halves(document, quantity, kind)
-            rows.append((kind, bar, f"{ends['rows']:,}", str(ends["sources"]), *halves))
+            rows.append((kind, text, f"{interval['rows']:,}", str(interval["sources"]), *halves))
         rows.append((Text("all", STRONG), "", "", "", *_halves(document, quantity, "all")))
         parts.append(section(f"{title}, measured / predicted", table(columns, rows)))
     share = percent(document["coverage"]["value"], 0)
-    return Group(*parts, note(f"bars are made to hold {share} of the measurements"))
+    return Group(*parts, note(f"intervals are made to contain {share} of the measurements"))
 
 
 def _halves(document: Mapping[str, Any], quantity: str, kind: str) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""The whole of accuracy: both halves, a point per row, peers on the rows they were run on."""
+"""Everything the accuracy page shows: both halves, a point per row, peers on their rows."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.fits.accuracy import accuracy
-from planner.evidence.peers import PEERS, Peers, peers
+from planner.evidence.maintenance.accuracy import PEERS, Peers, measure_accuracy, peers
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
+from planner.evidence.row_predictions import Selection
 from planner.evidence.validate_runs import validate_runs
 from planner.inputs.files import data_root
 from planner.inputs.values import parse
@@ -18,7 +18,7 @@ MakeRun = Callable[..., PublishedRun]
 
 def test_halves_and_points_are_those_of_validate(off_by: MakeRun) -> None:
     runs = [off_by(0.02 * i, id=str(i), config_key=str(i)) for i in range(8)]
-    found = accuracy(runs)
+    found = measure_accuracy(runs, Selection())
     for half in ("fit", "test", "all"):
         assert found.halves[half] == validate_runs(runs, half=half)
     assert [point["id"] for point in found.points] == [str(i) for i in range(8)]
@@ -39,21 +39,21 @@ def test_axes_cut_the_rows_without_losing_any(off_by: MakeRun) -> None:
         off_by(-0.1, id="3", dtype="fp8", recompute="full"),
     ]
     by_axis = validate_runs(runs).by_axis
-    for axis, parts in by_axis.items():
-        assert sum(errors.rows for errors in parts.values()) == 3, axis
+    for axis, values in by_axis.items():
+        assert sum(errors.rows for errors in values.values()) == 3, axis
     assert by_axis["dp"]["5-8"].bias_fraction == pytest.approx(0.3)
     assert by_axis["precision"]["fp8"].bias_fraction == pytest.approx(-0.1)
     assert by_axis["recompute"]["none"].mape_fraction == pytest.approx(0.2)
 
 
-def test_peers_stand_beside_our_errors_on_their_rows(off_by: MakeRun) -> None:
+def test_peers_are_compared_with_our_errors_on_their_rows(off_by: MakeRun) -> None:
     torchtitan = {"source": "pytorch/torchtitan", "framework": "Megatron-LM"}
     runs = [
         off_by(0.1, id="1", model_name="llama3.1-405b", **torchtitan),
         off_by(-0.3, id="2", model_name="llama3-8b", **torchtitan),
         off_by(0.5, id="3", model_name="llama3.1-405b"),
     ]
-    rows = {row["rows"]: row for row in accuracy(runs).beside_peers}
+    rows = {row["rows"]: row for row in measure_accuracy(runs, Selection()).peer_rows}
     ours = rows["torchtitan, 405B"]["ours"]["all"]
     assert (ours["rows"], ours["mape_fraction"]) == (1, pytest.approx(0.1))
     assert rows["torchtitan, 405B"]["mape_fraction"] == 0.235

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from planner.evidence.fits.software import Fitted, own_values, with_coefficients
-from planner.evidence.fits.software_file import profile_yaml
+from planner.evidence.fitted_files import profile_yaml
 from planner.evidence.metrics import TimeErrors
+from planner.evidence.profile_fit import ProfileFit, coefficients_of, with_coefficients
 from planner.inputs.files import data_root, names
 from planner.inputs.values import load, parse
 from planner.problem.software import Software
@@ -18,11 +18,11 @@ CHANGED = {
 }
 
 
-def fitted(name: str) -> Fitted:
+def fitted(name: str) -> ProfileFit:
     software = load(name, "software", Software)
-    return Fitted(
+    return ProfileFit(
         software=software,
-        coefficients=own_values(software) | CHANGED,
+        coefficients=coefficients_of(software) | CHANGED,
         determined=tuple(CHANGED),
         sources={'a "b"/c': 3, "d/e": 4},
         before=TimeErrors.of([0.1]),

@@ -10,14 +10,9 @@ import pytest
 
 from planner.errors import InputError
 from planner.evidence.published_runs import PublishedRun, read_runs
-from planner.evidence.run_rows import job_of
-from planner.evidence.validate_runs import (
-    in_half,
-    predict,
-    predict_runs,
-    ranking_groups,
-    validate_runs,
-)
+from planner.evidence.row_jobs import job_of
+from planner.evidence.row_predictions import in_half, predict, predict_rows
+from planner.evidence.validate_runs import ranking_groups, validate_runs
 
 MakeRun = Callable[..., PublishedRun]
 
@@ -166,7 +161,7 @@ def test_groups_of_one_layout_are_not_ranked(make_run: MakeRun) -> None:
         make_run(id="4", rank_group="h"),
         make_run(id="5", **WIDE),
     ]
-    assert ranking_groups(predict_runs(runs)[0], 0.0) == []
+    assert ranking_groups(predict_rows(runs)[0], 0.0) == []
 
 
 def test_jobs_of_different_batches_are_ranked_per_token(make_run: MakeRun) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.evidence.run_models import experts_of, has_experts, hybrid_of, model_of
-from planner.evidence.run_rows import job_of
+from planner.evidence.row_jobs import job_of
+from planner.evidence.row_models import experts_of, has_experts, hybrid_of, model_of
 from planner.inputs.values import load
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model
@@ -131,7 +131,7 @@ def test_graphs(make_run: MakeRun, facts: dict[str, Any], graphs: str) -> None:
     assert job_of(run).scenario.training.cuda_graphs == graphs
 
 
-def test_exchanges_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
+def test_dispatch_and_combine_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
     plain = job_of(make_run(moe=EXPERTS, ep=4)).layout
     beside = job_of(make_run(moe=EXPERTS, ep=4, overlap={"moe_a2a_overlap": True})).layout
     assert (plain.overlap_ep, beside.overlap_ep) == (0, 1)
@@ -140,7 +140,7 @@ def test_exchanges_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("written", "recompute"),
     [
         ("selective(mla_up_proj)", "mla_up_proj"),
         ("selective(act+norm)", "act_norm"),
@@ -149,9 +149,9 @@ def test_exchanges_overlap_where_a_row_says_so(make_run: MakeRun) -> None:
         ("selective(mlp)", "none"),
     ],
 )
-def test_recomputed_modules(make_run: MakeRun, said: str, kind: str) -> None:
+def test_recomputed_modules(make_run: MakeRun, written: str, recompute: str) -> None:
     moe = EXPERTS | {"mla": LATENT}
-    assert job_of(make_run(moe=moe, recompute=said)).layout.recompute == kind
+    assert job_of(make_run(moe=moe, recompute=written)).layout.recompute == recompute
 
 
 # ---------------------------------------------------------------- hybrids
@@ -194,7 +194,7 @@ def test_other_names_are_read_by_their_dimensions(name: str, make_run: MakeRun) 
 
 
 def test_a_hybrid_row_is_costed_with_its_experts(make_run: MakeRun) -> None:
-    """Its exchanges with them, evenly routed unless it says otherwise; no virtual stages."""
+    """Its dispatch and combine, evenly routed unless it says otherwise; no virtual stages."""
     said = {
         "model_name": "Nemotron V3 Nano 30B", "moe": None, "n_gpus": 8, "tp": 1, "pp": 1, "cp": 1,
         "vp": 1, "dp": 8, "ep": 8, "gbs": 64, "mbs": 1, "grad_accum": None, "sp": False,

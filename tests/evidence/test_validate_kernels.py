@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.evidence.kernel_measurements import Latencies, read_latencies
-from planner.evidence.validate_kernels import held_out, large, predicted, validate_kernels
+from planner.evidence.validate_kernels import compare_latencies, held_out, large, predicted
 from tests.evidence import products
 
 KNOWN = SimpleNamespace(
@@ -35,7 +35,7 @@ def test_predictions_are_the_formula_of_the_file_s_numbers(tmp_path: Path) -> No
 
 def test_a_timed_quantisation_is_a_start_and_five_bytes_an_element(tmp_path: Path) -> None:
     (table,) = read_latencies([products.write_quantising_csv(tmp_path / "fp8.csv")])
-    assert table.part.name == "h100-sxm-80gb"
+    assert table.accelerator.name == "h100-sxm-80gb"
     assert predicted(table, KNOWN) == pytest.approx(table.seconds, rel=1e-12)
 
 
@@ -66,14 +66,14 @@ def test_errors_of_measurements_that_take_a_fifth_longer(tmp_path: Path) -> None
     part.write_text("\n".join([f"{head}\ngemm:\n  bf16:", *lines, rest]), "utf-8")
     csv = products.write_csv(tmp_path / "gemm.csv", factor=1.25)
     csv.write_text(csv.read_text("utf-8").replace("h100-sxm-80gb", str(part)), "utf-8")
-    document = validate_kernels(read_latencies([csv])).to_document()
+    document = compare_latencies(read_latencies([csv])).to_document()
     assert document["median_fraction"] == pytest.approx(0.2, rel=1e-6)
     assert document["bias_fraction"] == pytest.approx(-0.2, rel=1e-6)
     entry = document["gemm"]["h100-sxm-80gb"]["bf16"]
     assert entry["all"]["rows"] == 512
     assert entry["held_out"]["p95_fraction"] == pytest.approx(0.2, rel=1e-6)
     assert (document["scored"], document["rows"]) == ("all", 512)
-    apart = validate_kernels(read_latencies([csv]), scored="held_out").to_document()
+    apart = compare_latencies(read_latencies([csv]), scored="held_out").to_document()
     assert apart["rows"] == entry["held_out"]["rows"] < 512
 
 
@@ -81,7 +81,7 @@ def test_small_products_are_counted_and_not_scored(tmp_path: Path) -> None:
     rows = [f"h100-sxm-80gb,bf16,{m},4096,4096,1 ms" for m in (256, 511, 512, 1024)]
     tables = read(tmp_path, *rows)
     assert large(tables[0]).m.tolist() == [512, 1024]
-    assert validate_kernels(tables).skipped == {"m, n or k below 512": 2}
+    assert compare_latencies(tables).skipped == {"m, n or k below 512": 2}
 
 
 def test_a_type_without_coefficients_is_skipped(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_type_without_coefficients_is_skipped(tmp_path: Path) -> None:
     cut = text[: text.index("  fp8:\n    efficiency")] + text[text.index("# Shares of the dense") :]
     part.write_text(cut, "utf-8")
     tables = read(tmp_path, f"{part},fp8,4096,4096,4096,1 ms", f"{part},bf16,4096,4096,4096,1 ms")
-    found = validate_kernels(tables)
+    found = compare_latencies(tables)
     assert found.skipped == {"h100-sxm-80gb has no fp8 coefficients": 1}
     assert [errors.dtype for errors in found.gemm] == ["bf16"]
 

@@ -10,10 +10,10 @@ import pytest
 
 from planner.cost.context import TierArrays
 from planner.errors import InputError
-from planner.evidence.collective_logs import PUBLISHED, Sweep, read_sweeps
-from planner.evidence.fabric_file import fabric_yaml
-from planner.evidence.fabric_fit import calibrate, in_order
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, Sweep, read_sweeps
+from planner.evidence.fabric_fit import fit_fabric, in_order
 from planner.evidence.fabrics import place
+from planner.evidence.fitted_files import fabric_yaml
 from planner.evidence.validate_collectives import predicted, ramps
 from planner.inputs.files import names
 from planner.inputs.quantities import Figure
@@ -69,7 +69,7 @@ def measured(
 def test_a_scale_up_fabric_is_found_again(dgx: Topology, noise: float) -> None:
     truth = {"hop_seconds": 1.1e-6, "ramp": 0.45, "all_reduce_efficiency": 0.93}
     log = measured(with_fabric(dgx, 0, **truth), 8, noise=noise)
-    found = calibrate([log], dgx)
+    found = fit_fabric([log], dgx)
     assert set(found.fitted) == set(truth)
     assert found.kept == {}
     for name, value in truth.items():
@@ -84,7 +84,7 @@ def test_a_scale_up_fabric_is_found_again(dgx: Topology, noise: float) -> None:
 def test_a_network_is_found_again(dgx: Topology) -> None:
     """Where switches do not reduce, rings share the all-reduce's rate."""
     truth = {"hop_seconds": 12e-6, "ramp": 1.1, "all_reduce_efficiency": 0.7, "efficiency": 0.7}
-    found = calibrate([measured(with_fabric(dgx, 1, **truth), 32)], dgx)
+    found = fit_fabric([measured(with_fabric(dgx, 1, **truth), 32)], dgx)
     assert found.tier == dgx.tiers[1].name
     for name, value in truth.items():
         assert getattr(found.fabric, name) == pytest.approx(value, rel=0.02)
@@ -94,14 +94,14 @@ def test_a_network_is_found_again(dgx: Topology) -> None:
 def test_a_rendezvous_is_found_again_where_the_fabric_has_one(dgx: Topology) -> None:
     guess = with_fabric(dgx, 1, rendezvous_seconds=5e-6, eager_bytes=4096.0)
     truth = {"hop_seconds": 6e-6, "ramp": 0.5, "rendezvous_seconds": 9e-6}
-    found = calibrate([measured(with_fabric(guess, 1, **truth), 16)], guess)
+    found = fit_fabric([measured(with_fabric(guess, 1, **truth), 16)], guess)
     assert "rendezvous_seconds" in found.fitted
     for name, value in truth.items():
         assert getattr(found.fabric, name) == pytest.approx(value, rel=0.03)
     assert found.fabric.eager_bytes == 4096.0
     large = measured(guess, 16)
     few = replace(large, num_bytes=SIZES[-3:], seconds=large.seconds[-3:])
-    assert "rendezvous_seconds" in calibrate([few], guess).kept
+    assert "rendezvous_seconds" in fit_fabric([few], guess).kept
 
 
 def test_sizes_that_take_longer_than_larger_ones_say_nothing(dgx: Topology) -> None:
@@ -111,7 +111,7 @@ def test_sizes_that_take_longer_than_larger_ones_say_nothing(dgx: Topology) -> N
     dip = replace(log, seconds=np.where(slow, 8.0, 1.0) * log.seconds)
     assert in_order(dip).tolist() == (~slow).tolist()
     assert in_order(log).all()
-    without, with_dip = calibrate([log], dgx).fabric, calibrate([dip], dgx).fabric
+    without, with_dip = fit_fabric([log], dgx).fabric, fit_fabric([dip], dgx).fabric
     for name in ("hop_seconds", "ramp", "all_reduce_efficiency"):
         assert getattr(with_dip, name) == pytest.approx(getattr(without, name), rel=0.02)
 
@@ -124,20 +124,20 @@ def test_every_operation_fits_its_own_share(dgx: Topology) -> None:
     shaped = with_fabric(dgx, 0, **truth)
     operations = ("all_reduce", "all_gather", "alltoall", "sendrecv")
     logs = [measured(shaped, 8, operation, name=operation) for operation in operations]
-    found = calibrate(logs, dgx)
+    found = fit_fabric(logs, dgx)
     for name, value in truth.items():
         assert getattr(found.fabric, name) == pytest.approx(value, rel=0.03)
 
 
 def test_what_the_logs_do_not_say_is_kept(dgx: Topology) -> None:
     """Two nodes are bound by what is inside them; large messages say nothing of start-up."""
-    two = calibrate([measured(with_fabric(dgx, 1, hop_seconds=9e-6), 16)], dgx)
+    two = fit_fabric([measured(with_fabric(dgx, 1, hop_seconds=9e-6), 16)], dgx)
     assert two.kept == {"all_reduce_efficiency": "the logs do not depend on it"}
     assert two.fabric.all_reduce_efficiency == dgx.tiers[1].fabric.all_reduce_efficiency
     assert two.fabric.hop_seconds == pytest.approx(9e-6, rel=0.05)
     log = measured(with_fabric(dgx, 0, all_reduce_efficiency=0.8), 8)
     large = replace(log, num_bytes=SIZES[-3:], seconds=log.seconds[-3:])
-    kept = calibrate([large], dgx)
+    kept = fit_fabric([large], dgx)
     assert "hop_seconds" in kept.kept
     assert kept.fabric.all_reduce_efficiency == pytest.approx(0.8, rel=0.03)
 
@@ -152,9 +152,9 @@ def test_what_the_logs_do_not_say_is_kept(dgx: Topology) -> None:
 def test_a_shipped_fabric_is_what_calibrate_finds(
     dgx: Topology, name: str, tier: int, figures: tuple[str, ...]
 ) -> None:
-    (log,) = (s for s in read_sweeps([PUBLISHED]) if s.name == name)
+    (log,) = (s for s in read_sweeps([PUBLISHED_COLLECTIVES]) if s.name == name)
     ran_on = dgx.replace(tiers=place(log).tiers)
-    found, shipped = calibrate([log], ran_on).fabric, ran_on.tiers[tier].fabric
+    found, shipped = fit_fabric([log], ran_on).fabric, ran_on.tiers[tier].fabric
     for attribute in figures:
         assert getattr(found, attribute) == pytest.approx(getattr(shipped, attribute), rel=0.02)
 
@@ -163,7 +163,7 @@ def test_a_shipped_fabric_is_what_calibrate_finds(
 
 
 def test_the_file_loads_and_serves(dgx: Topology) -> None:
-    found = calibrate([measured(with_fabric(dgx, 0, ramp=0.6), 8)], dgx, "my-links")
+    found = fit_fabric([measured(with_fabric(dgx, 0, ramp=0.6), 8)], dgx, "my-links")
     loaded = parse(found.to_yaml(), "my-links.yaml", Fabric)
     assert loaded == found.fabric
     assert loaded.name == "my-links"
@@ -184,18 +184,18 @@ def test_a_slow_host_is_named_and_left_out(dgx: Topology) -> None:
     """One of three hosts takes 3 times as long: it is named, and the fit is that of the others."""
     log = measured(with_fabric(dgx, 0, all_reduce_efficiency=0.95), 8)
     slow = replace(log, name="slow", seconds=log.seconds * np.where(SIZES > 2**20, 3.0, 1.0))
-    found = calibrate([log, slow, replace(log, name="third")], dgx)
+    found = fit_fabric([log, slow, replace(log, name="third")], dgx)
     assert set(found.suspicious) == {"slow"}
     assert "3.0 times as long as the other logs of its configuration" in found.suspicious["slow"]
     assert found.fabric.all_reduce_efficiency == pytest.approx(0.95, rel=0.02)
     assert found.fabric.ramp.source == "fit to log, third"
 
 
-def test_a_host_alone_is_held_against_the_fabric(dgx: Topology) -> None:
+def test_a_single_host_is_compared_with_the_fabric(dgx: Topology) -> None:
     log = measured(dgx, 8)
-    found = calibrate([replace(log, seconds=2.5 * log.seconds)], dgx)
+    found = fit_fabric([replace(log, seconds=2.5 * log.seconds)], dgx)
     assert "2.5 times as long as what the topology's fabric reaches" in found.suspicious["log"]
-    assert calibrate([log], dgx).suspicious == {}
+    assert fit_fabric([log], dgx).suspicious == {}
 
 
 # ---------------------------------------------------------------- errors
@@ -204,11 +204,11 @@ def test_a_host_alone_is_held_against_the_fabric(dgx: Topology) -> None:
 def test_logs_of_one_tier_at_a_time(dgx: Topology) -> None:
     logs = [measured(dgx, 8, name="a"), measured(dgx, 16, name="b")]
     with pytest.raises(InputError, match="the logs reach different tiers, nvlink and leaf"):
-        calibrate(logs, dgx)
+        fit_fabric(logs, dgx)
 
 
 def test_nothing_to_fit(dgx: Topology) -> None:
     with pytest.raises(InputError, match="no log holds a point of two ranks or more"):
-        calibrate([measured(dgx, 1)], dgx)
+        fit_fabric([measured(dgx, 1)], dgx)
     with pytest.raises(InputError, match="does not say how many ranks"):
-        calibrate([replace(measured(dgx, 8), num_ranks=None)], dgx)
+        fit_fabric([replace(measured(dgx, 8), num_ranks=None)], dgx)

@@ -6,17 +6,13 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.fits import left_out
-from planner.evidence.fits.left_out import coefficients_without, validate_left_out
-from planner.evidence.fits.software import (
-    fit_profile,
-    step_seconds,
-    values_of_others,
-    with_coefficients,
-)
+from planner.evidence.maintenance import left_out
+from planner.evidence.maintenance.left_out import fits_without, predict_left_out
+from planner.evidence.maintenance.profiles import coefficients_of_others
+from planner.evidence.profile_fit import fit_profile, step_seconds, with_coefficients
 from planner.evidence.published_runs import PublishedRun
-from planner.evidence.run_rows import job_of
-from planner.evidence.validate_runs import predict
+from planner.evidence.row_jobs import job_of
+from planner.evidence.row_predictions import Prediction, Selection, predict
 
 MakeRun = Callable[..., PublishedRun]
 
@@ -50,7 +46,7 @@ def test_a_sources_own_measurements_do_not_move_its_predictions(
 ) -> None:
     others = rows_of("c/d", 1.1)
     found = [
-        validate_left_out(rows_of("a/b", slower) + others).validation.by_source["a/b"]
+        predict_left_out(rows_of("a/b", slower) + others, Selection()).validation.by_source["a/b"]
         for slower in (1.0, 1.3)
     ]
     ratios = [1 + (errors.bias_fraction or 0.0) for errors in found]
@@ -62,14 +58,14 @@ def test_a_source_is_predicted_with_the_fit_of_the_others(
 ) -> None:
     first, second = rows_of("a/b", 1.0), rows_of("c/d", 1.2)
     predictions = [predict(job_of(run)) for run in first + second]
-    left = coefficients_without(predictions)
-    prior = values_of_others(predictions[0].job.scenario.software)
+    left = fits_without(predictions)
+    prior = coefficients_of_others(predictions[0].job.scenario.software)
     alone = fit_profile(predictions[len(first) :], prior)
     assert left["a/b"]["megatron-core"].coefficients == alone.coefficients
     assert left["a/b"]["megatron-core"].rows_fitted == len(second)
     software = with_coefficients(alone.software, alone.coefficients, "x")
     expected = step_seconds(predictions[0], software) / (first[0].std.iter_time_s or 0) - 1
-    errors = validate_left_out(first[:1] + second).validation.by_source["a/b"]
+    errors = predict_left_out(first[:1] + second, Selection()).validation.by_source["a/b"]
     assert errors.bias_fraction == pytest.approx(expected, rel=1e-9)
 
 
@@ -77,16 +73,18 @@ def test_a_profile_without_other_sources_takes_the_medians(
     rows_of: Callable[..., list[PublishedRun]],
 ) -> None:
     predictions = [predict(job_of(run)) for run in rows_of("a/b", 1.5)]
-    left = coefficients_without(predictions)["a/b"]["megatron-core"]
+    left = fits_without(predictions)["a/b"]["megatron-core"]
     assert left.rows_fitted == 0
-    assert left.coefficients == values_of_others(predictions[0].job.scenario.software)
+    assert left.coefficients == coefficients_of_others(predictions[0].job.scenario.software)
 
 
 def test_document_has_the_keys_of_validate_and_the_numbers_used(
     rows_of: Callable[..., list[PublishedRun]],
 ) -> None:
-    document = validate_left_out(rows_of("a/b", 1.0) + rows_of("c/d", 1.1)).to_document()
-    assert {"time", "by_source", "macro_mape_fraction", "bars"} <= set(document)
+    document = predict_left_out(
+        rows_of("a/b", 1.0) + rows_of("c/d", 1.1), Selection()
+    ).to_document()
+    assert {"time", "by_source", "macro_mape_fraction", "intervals"} <= set(document)
     assert set(document["leave_one_out"]) == {"a/b", "c/d"}
     numbers = document["leave_one_out"]["a/b"]["megatron-core"]["coefficients"]
     assert 0 <= numbers["dp_overlap_fraction"] <= 1
@@ -94,4 +92,26 @@ def test_document_has_the_keys_of_validate_and_the_numbers_used(
 
 def test_wrong_options_are_refused(make_run: MakeRun) -> None:
     with pytest.raises(InputError):
-        validate_left_out([make_run()], quality="X")
+        predict_left_out([make_run()], Selection("X"))
+
+
+def test_folds_are_what_the_function_says(rows_of: Callable[..., list[PublishedRun]]) -> None:
+    """By model family: a family's rows of all sources are left out together."""
+    rows = (
+        rows_of("a/b", 1.0, model_name="llama-x")
+        + rows_of("c/d", 1.3, model_name="llama-y")
+        + rows_of("e/f", 1.1, model_name="gpt-z")
+    )
+
+    def family(row: Prediction) -> str:
+        return row.run.model_name.split("-")[0]
+
+    by_family = predict_left_out(rows, Selection(), family).fold_fits
+    assert set(by_family) == {"llama", "gpt"}
+    predictions = [predict(job_of(run)) for run in rows]
+    others = predictions[2 * len(SHAPES) :]
+    prior = coefficients_of_others(others[0].scenario.software)
+    left = by_family["llama"]["megatron-core"]
+    assert left.coefficients == fit_profile(others, prior).coefficients
+    assert left.rows_fitted == len(SHAPES)
+    assert by_family["gpt"]["megatron-core"].rows_fitted == 2 * len(SHAPES)

@@ -12,9 +12,9 @@ import pytest
 
 from planner import api
 from planner.errors import InputError
-from planner.evidence.collective_logs import PUBLISHED, Sweep, bus_factor, read_sweeps
+from planner.evidence.collective_logs import PUBLISHED_COLLECTIVES, Sweep, bus_factor, read_sweeps
 from planner.evidence.fabrics import UnmatchedError, place
-from planner.evidence.validate_collectives import CollectivesValidation, validate_collectives
+from planner.evidence.validate_collectives import CollectivesValidation, compare_sweeps
 from planner.inputs.values import load
 from planner.problem.topology import Topology
 
@@ -34,7 +34,7 @@ ROW: Mapping[str, Any] = {
 
 @pytest.fixture(scope="module")
 def published() -> CollectivesValidation:
-    return validate_collectives(read_sweeps([PUBLISHED]))
+    return compare_sweeps(read_sweeps([PUBLISHED_COLLECTIVES]))
 
 
 def rows(tmp_path: Path, *changes: Mapping[str, Any]) -> Path:

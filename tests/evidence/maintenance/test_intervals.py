@@ -1,4 +1,4 @@
-"""Calibrated bars: rows of known errors give known ends; the shipped bars hold the other half."""
+"""Rows of known errors give known intervals; the shipped intervals contain the other half."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,23 +10,25 @@ import pytest
 from planner.cost import prediction_intervals as intervals
 from planner.cost.prediction_intervals import KINDS, PredictionErrors
 from planner.errors import InputError
-from planner.evidence.fits import intervals as error_bars
-from planner.evidence.fits.intervals import (
+from planner.evidence.fitted_files import intervals_yaml
+from planner.evidence.maintenance.intervals import (
     COVERAGE,
-    LEAST_ROWS,
+    MIN_ROWS,
     SHRINK_ROWS,
-    calibrate_errors,
-    ends_by_kind,
-    errors_yaml,
-    seconds_of_new_part,
+    IntervalCalibration,
+    fit_intervals,
+    intervals_by_kind,
     weighted_quantiles,
     widening,
-    without_own_numbers,
+    without_own_clock,
+    without_own_coefficients,
 )
-from planner.evidence.fits.software import values_of_others, with_coefficients
+from planner.evidence.maintenance.profiles import coefficients_of_others
+from planner.evidence.profile_fit import with_coefficients
 from planner.evidence.published_runs import PUBLISHED_RUNS, PublishedRun, read_runs
-from planner.evidence.run_rows import job_of
-from planner.evidence.validate_runs import Prediction, coverage, predict
+from planner.evidence.row_jobs import job_of
+from planner.evidence.row_predictions import Prediction, Selection, predict
+from planner.evidence.validate_runs import coverage
 from planner.inputs.files import data_root, names
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load, parse
@@ -47,14 +49,14 @@ def rows(make_run: MakeRun) -> Rows:
         made = []
         for number, ratio in enumerate(ratios):
             run = make_run(source=f"s/{number % sources}", seconds=base.step_seconds * ratio)
-            made.append(replace(base, job=replace(base.job, run=run), kind=kind))
+            made.append(replace(base, job=replace(base.job, run=run), interval_kind=kind))
         return made
 
     return make
 
 
 def ends(found: list[Prediction]) -> dict[str, tuple[float, float]]:
-    made = ends_by_kind(found, lambda p: p.time_error)
+    made = intervals_by_kind(found, lambda p: p.time_error)
     return {kind: (float(end.low), float(end.high)) for kind, end in made.items()}
 
 
@@ -74,18 +76,18 @@ def test_weighted_quantiles_count_a_value_as_often_as_it_weighs() -> None:
     assert low < high
 
 
-def test_each_new_part_counts_once(rows: Rows, make_run: MakeRun) -> None:
-    """Ninety rows of one part and thirty of another: half of the weight each."""
+def test_each_new_accelerator_counts_once(rows: Rows, make_run: MakeRun) -> None:
+    """Ninety rows of one accelerator and thirty of another: half of the weight each."""
     many = rows(np.exp(np.full(90, 0.2)), "new-part")
     other = predict(job_of(make_run(gpu="A100-80G-SXM", attention="flash-v2")))
     few = []
     for number in range(30):
         run = make_run(source=f"s/{number}", seconds=other.step_seconds * np.exp(-0.2),
                        gpu="A100-80G-SXM", attention="flash-v2")  # fmt: skip
-        few.append(replace(other, job=replace(other.job, run=run), kind="new-part"))
+        few.append(replace(other, job=replace(other.job, run=run), interval_kind="new-part"))
     low, high = ends(many + few)["new-part"]
     assert (np.log(low), np.log(high)) == pytest.approx((-0.2, 0.2), abs=1e-3)
-    low, high = ends([replace(row, kind=OLD) for row in many + few])[OLD]
+    low, high = ends([replace(row, interval_kind=OLD) for row in many + few])[OLD]
     assert np.log(low) == pytest.approx(-0.2, abs=1e-3)  # a quarter of all rows
     many_more = rows(np.exp(np.full(900, 0.2)), "new-part")
     assert ends(many_more + few)["new-part"] == ends(many + few)["new-part"]
@@ -93,8 +95,8 @@ def test_each_new_part_counts_once(rows: Rows, make_run: MakeRun) -> None:
 
 def test_kinds_of_few_rows_take_the_ends_of_all(rows: Rows) -> None:
     many = rows(np.exp(np.linspace(-0.1, 0.1, 60)))
-    few = rows(np.full(LEAST_ROWS - 1, 1.3), YOUNG)
-    made = ends_by_kind(many + few, lambda p: p.time_error)
+    few = rows(np.full(MIN_ROWS - 1, 1.3), YOUNG)
+    made = intervals_by_kind(many + few, lambda p: p.time_error)
     assert made[YOUNG].rows == len(many) + len(few)
     assert made[YOUNG] == made["experts"] == made["low-precision"]
     assert "too few" in made[YOUNG].low.source and "too few" not in made[OLD].low.source
@@ -123,15 +125,15 @@ def test_few_sources_widen_as_student_says(rows: Rows) -> None:
         assert np.log(b) == pytest.approx(widening(3) * np.log(a), rel=1e-2)
 
 
-def test_a_bar_holds_its_prediction(rows: Rows) -> None:
+def test_an_interval_contains_its_prediction(rows: Rows) -> None:
     low, high = ends(rows(np.exp(np.linspace(0.2, 0.3, 40))))[OLD]
     assert low == 1.0 and high > 1.2
 
 
-def test_bars_of_a_sample_hold_their_share_of_another(rows: Rows) -> None:
+def test_intervals_of_a_sample_contain_their_share_of_another(rows: Rows) -> None:
     rng = np.random.default_rng(0)
     known, fresh = (rows(np.exp(rng.normal(0.02, 0.1, 300))) for _ in range(2))
-    table = ends_by_kind(known, lambda p: p.time_error)
+    table = intervals_by_kind(known, lambda p: p.time_error)
     errors = intervals.shipped().replace(step_seconds=table)
     inside = coverage(fresh, [], errors)["step_seconds"][OLD]
     assert inside.rows == 300
@@ -140,7 +142,7 @@ def test_bars_of_a_sample_hold_their_share_of_another(rows: Rows) -> None:
 
 
 def test_coverage_by_hand(rows: Rows) -> None:
-    table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
+    table = intervals_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
     errors = intervals.shipped().replace(step_seconds=table)
     some = coverage(rows(np.array([0.5, 1.0, 1.1, 2.0, 3.0])), [], errors)["step_seconds"][OLD]
     assert (some.rows, some.inside_fraction) == (5, 0.4)
@@ -150,16 +152,16 @@ def test_coverage_by_hand(rows: Rows) -> None:
 def test_taking_a_profiles_numbers_away(make_run: MakeRun) -> None:
     """The step by the medians of the others, costed through a scenario that holds them."""
     known = predict(job_of(make_run()))
-    (found,) = without_own_numbers([known])
+    (found,) = without_own_coefficients([known])
     software = known.job.scenario.software
-    other = with_coefficients(software, values_of_others(software), "test")
+    other = with_coefficients(software, coefficients_of_others(software), "test")
     job = replace(known.job, scenario=known.job.scenario.replace(software=other))
     assert found.step_seconds == pytest.approx(predict(job).step_seconds, rel=1e-12)
     assert found.step_seconds != known.step_seconds
 
 
-def test_taking_a_parts_clock_away(make_run: MakeRun) -> None:
-    """The step at the median clock of the other fitted parts, by a scenario that holds it."""
+def test_taking_an_accelerators_clock_away(make_run: MakeRun) -> None:
+    """The step at the median clock of the other fitted accelerators, by a scenario that has it."""
     known = predict(job_of(make_run()))
     topology = known.job.scenario.topology
     parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
@@ -170,45 +172,46 @@ def test_taking_a_parts_clock_away(make_run: MakeRun) -> None:
     part = topology.accelerator.replace(sustained_fraction=Figure(clock, "test", "assumed"))
     scenario = known.job.scenario.replace(topology=topology.replace(accelerator=part))
     expected = predict(replace(known.job, scenario=scenario)).step_seconds
-    assert seconds_of_new_part(known) == pytest.approx(expected, rel=1e-12)
+    (found,) = without_own_clock([known])
+    assert found.step_seconds == pytest.approx(expected, rel=1e-12)
     assert expected != known.step_seconds
 
 
 def test_the_file_reads_back(rows: Rows) -> None:
-    table = ends_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
+    table = intervals_by_kind(rows(np.exp(np.linspace(-0.2, 0.3, 51))), lambda p: p.time_error)
     errors = intervals.shipped().replace(step_seconds=table)
-    back = parse(errors_yaml(errors), "made.yaml", PredictionErrors)
+    back = parse(intervals_yaml(errors), "made.yaml", PredictionErrors)
     assert back == errors
     assert back.step_seconds[OLD].low.source == table[OLD].low.source
 
 
 @pytest.fixture(scope="module")
-def calibrated() -> error_bars.ErrorCalibration:
-    return calibrate_errors(read_runs(PUBLISHED_RUNS))
+def calibrated() -> IntervalCalibration:
+    return fit_intervals(read_runs(PUBLISHED_RUNS), Selection(min_mfu=0.15))
 
 
-def test_the_shipped_bars_are_those_of_the_command(
-    calibrated: error_bars.ErrorCalibration,
+def test_the_shipped_intervals_are_those_of_the_command(
+    calibrated: IntervalCalibration,
 ) -> None:
     """After a change of the cost model or of coefficients: planner calibrate errors --out ..."""
     shipped = (data_root() / intervals.SHIPPED).read_text("utf-8")
     assert calibrated.to_yaml() == shipped
 
 
-def test_four_of_five_held_out_steps_lie_inside_their_bars(
-    calibrated: error_bars.ErrorCalibration,
+def test_four_of_five_held_out_steps_lie_inside_their_intervals(
+    calibrated: IntervalCalibration,
 ) -> None:
     test = calibrated.halves["test"]["step_seconds"]
     assert test["all"].rows > 400
-    # the held-out half turned out easier than the fitted one, whose quantiles the bars are
+    # the held-out half turned out easier than the fitted one, whose quantiles the intervals are
     assert 0.74 <= (test["all"].inside_fraction or 0) <= 0.93
-    for kind in KINDS[:2]:  # each part or profile counts once, rows do not
+    for kind in KINDS[:2]:  # each accelerator or profile counts once, rows do not
         assert 0.65 <= (test[kind].inside_fraction or 0) <= 0.95, kind
     for kind in KINDS:
-        if kind in test and test[kind].rows >= LEAST_ROWS:
+        if kind in test and test[kind].rows >= MIN_ROWS:
             assert 0.65 <= (test[kind].inside_fraction or 0) <= 0.95, kind
 
 
 def test_nothing_timed_is_refused(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match="fitting half"):
-        calibrate_errors([make_run(seconds=None, oom=True)])
+    with pytest.raises(InputError, match="fitted half"):
+        fit_intervals([make_run(seconds=None, oom=True)], Selection(min_mfu=0.15))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.evidence.run_rows import accelerator_of, fill_of, job_of
+from planner.evidence.row_jobs import accelerator_of, fill_of, job_of, software_of
 
 MakeRun = Callable[..., PublishedRun]
 
@@ -79,7 +79,7 @@ def test_reasons(make_run: MakeRun, changes: dict[str, object], reason: str) -> 
     assert caught.value.reason == reason
 
 
-def test_a_row_may_count_the_layers_run_again(make_run: MakeRun) -> None:
+def test_a_row_may_count_the_recomputed_layers(make_run: MakeRun) -> None:
     layout = job_of(make_run(recompute="full, block method, 5 layer(s) per stage")).layout
     assert (layout.recompute, layout.recompute_layers) == ("full", 5)
     assert job_of(make_run(recompute="full")).layout.recompute_layers == 0
@@ -91,11 +91,11 @@ def test_what_does_not_matter_may_be_unknown(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("gpu", ["H100-80G-SXM", "h100 sxm 80gb", "H100_80G_SXM"])
-def test_part_names_ignore_case_and_punctuation(make_run: MakeRun, gpu: str) -> None:
+def test_accelerator_names_ignore_case_and_punctuation(make_run: MakeRun, gpu: str) -> None:
     assert accelerator_of(make_run(gpu=gpu, gpu_family=None)).name == "h100-sxm-80gb"
 
 
-def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
+def test_the_family_serves_where_the_accelerator_is_unknown(make_run: MakeRun) -> None:
     run = make_run(gpu="H100-80G-SXM-custom", gpu_family="H100-80G")
     assert accelerator_of(run).name == "h100-sxm-80gb"
 
@@ -109,7 +109,7 @@ def test_the_family_serves_where_the_part_is_unknown(make_run: MakeRun) -> None:
         ("none", 0.55, 0.74, "none"),  # HFU on another convention: the label is plain
     ],
 )
-def test_printed_hfu_says_whether_whole_layers_ran_again(
+def test_printed_hfu_says_whether_whole_layers_were_recomputed(
     make_run: MakeRun, label: str, mfu: float, hfu: float | None, recompute: str
 ) -> None:
     run = make_run(recompute=label, printed={"mfu": mfu, "hfu": hfu})
@@ -219,7 +219,7 @@ def test_flags_override_the_software(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("written", "recompute"),
     [
         ("selective(core_attn)", "selective"),
         ("selective(op)", "operators"),
@@ -227,8 +227,8 @@ def test_flags_override_the_software(make_run: MakeRun) -> None:
         ("full (uniform)", "full"),
     ],
 )
-def test_recompute(make_run: MakeRun, said: str, kind: str) -> None:
-    assert job_of(make_run(recompute=said)).layout.recompute == kind
+def test_recompute(make_run: MakeRun, written: str, recompute: str) -> None:
+    assert job_of(make_run(recompute=written)).layout.recompute == recompute
 
 
 @pytest.mark.parametrize(
@@ -242,3 +242,32 @@ def test_recompute(make_run: MakeRun, said: str, kind: str) -> None:
 )
 def test_precision(make_run: MakeRun, dtype: str, precision: str) -> None:
     assert job_of(make_run(dtype=dtype)).scenario.training.precision == precision
+
+
+@pytest.mark.parametrize(
+    ("notes", "eager"),
+    [
+        ("trial 1; fused RMSNorm kernel off; gradients", True),
+        ("trial 2; fused RMSNorm kernel on; gradients", False),
+        ("nothing of norms", False),
+        (None, False),
+    ],
+)
+def test_norm_kernels(make_run: MakeRun, notes: str | None, eager: bool) -> None:
+    assert software_of(make_run(notes=notes)).eager_norm is eager
+
+
+@pytest.mark.parametrize(
+    ("framework", "overlap", "profile"),
+    [
+        ("torchtitan (FSDP2)", {"torch_compile": False}, "torchtitan-eager"),
+        ("torchtitan (FSDP2)", {"torch_compile": True}, "torchtitan"),
+        ("torchtitan (FSDP2)", None, "torchtitan"),
+        ("Megatron-LM", {"torch_compile": False}, "megatron-core"),  # it has its own kernels
+    ],
+)
+def test_rows_that_were_not_compiled(
+    make_run: MakeRun, framework: str, overlap: dict[str, bool] | None, profile: str
+) -> None:
+    run = make_run(framework=framework, overlap=overlap)
+    assert software_of(run).name == profile

@@ -1,1 +1,0 @@
-"""What maintainers run: fits of shipped profiles, prediction intervals, accuracy pages."""

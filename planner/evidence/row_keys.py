@@ -1,0 +1,254 @@
+"""Every key of a published row and what is done with it; the words of rows and what they mean.
+
+This module is data. `row_models` and `row_jobs` turn a row into a scenario and a layout by it.
+To read a key that is ignored today, or a new one: change its entry in ROW_KEYS, give
+`PublishedRun` the field if it is of the top level, and use it in one of those two modules. A test
+holds ROW_KEYS against the shipped rows and against the fields of `PublishedRun`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from planner.problem.hardware import AttentionBackend
+from planner.problem.precision import TrainingPrecision
+from planner.problem.training import CudaGraphs
+
+# ---------------------------------------------------------------- keys
+
+
+class Use(Enum):
+    """What a key of a row is for."""
+
+    MODEL = "read into the model"
+    HARDWARE = "read into the topology"
+    TRAINING = "read into the training job"
+    SOFTWARE = "read into the choice of the software profile"
+    LAYOUT = "read into the layout"
+    MEASURED = "what predictions are compared with"
+    GROUPING = "names the row, or says which rows belong together"
+    IGNORED = "changes no prediction"
+
+
+class Unknown(Enum):
+    """What a null of a key does, or its absence where it may be absent."""
+
+    REFUSES = "the row cannot be scored"
+    ALLOWED = "the note says what is taken instead"
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """One key of a row.
+
+    name: dotted for keys inside `moe`, `overlap`, `measured` and `std`.
+    note: of a key that is read, what null means or which values are refused; of an ignored one,
+    why no prediction reads it.
+    """
+
+    name: str
+    use: Use
+    unknown: Unknown
+    note: str = ""
+
+
+def _read(use: Use, unknown: Unknown, names: str, note: str = "") -> tuple[RowKey, ...]:
+    return tuple(RowKey(name, use, unknown, note) for name in names.split())
+
+
+def _ignored(names: str, note: str) -> tuple[RowKey, ...]:
+    return _read(Use.IGNORED, Unknown.ALLOWED, names, note)
+
+
+_REFUSES, _ALLOWED = Unknown.REFUSES, Unknown.ALLOWED
+
+ROW_KEYS: tuple[RowKey, ...] = (
+    # ---- the row
+    *_read(Use.GROUPING, _ALLOWED, "id source quality"),
+    *_read(Use.GROUPING, _ALLOWED, "config_key", "repeats of one configuration; null: the id"),
+    *_read(Use.GROUPING, _ALLOWED, "rank_group", "null: the row is not ranked"),
+    *_read(Use.GROUPING, _ALLOWED, "split_hint", "null: the row's half follows its config_key"),
+    *_ignored("derived missing_fields check check_ratio check_flags flops_convention",
+              "how the row was made and checked"),
+    # ---- the model
+    *_read(Use.MODEL, _ALLOWED, "model_name", "GPT has biases and positions; HYBRIDS ship"),
+    *_read(Use.MODEL, _REFUSES, "n_layers hidden ffn_hidden n_heads n_kv_heads vocab gated_mlp"
+           " tied_embeddings", "a hybrid's may be null: its name says them"),
+    *_read(Use.MODEL, _ALLOWED, "head_dim", "null: hidden / n_heads"),
+    *_read(Use.MODEL, _ALLOWED, "moe", "null: a dense model"),
+    *_read(Use.MODEL, _REFUSES, "moe.n_experts moe.topk moe.expert_ffn"),
+    *_read(Use.MODEL, _ALLOWED, "moe.shared moe.dense_layers moe.mtp_layers", "null: none"),
+    *_read(Use.MODEL, _ALLOWED, "moe.mla", "null: no latent attention"),
+    *_read(Use.MODEL, _REFUSES, "moe.mla.kv_lora moe.mla.nope moe.mla.rope moe.mla.v"),
+    *_read(Use.MODEL, _ALLOWED, "moe.mla.q_lora", "null: queries are not compressed"),
+    *_read(Use.MODEL, _ALLOWED, "moe.sliding_window_half",
+           "the window of every second layer; null: none"),
+    *_ignored("params_b", "parameters are counted from the dimensions"),
+    # ---- the hardware
+    *_read(Use.HARDWARE, _REFUSES, "gpu n_gpus"),
+    *_read(Use.HARDWARE, _ALLOWED, "gpu_family", "read where the gpu does not ship"),
+    *_read(Use.HARDWARE, _ALLOWED, "gpus_per_nvlink_domain",
+           "null: the usual topology's; HSDP is refused"),
+    *_read(Use.HARDWARE, _ALLOWED, "nic_gbps_per_gpu",
+           "null: the usual topology's; counted in rows_assumed_network"),
+    # ---- the training job
+    *_read(Use.TRAINING, _ALLOWED, "task", "any but FULL_TASKS is refused"),
+    *_read(Use.TRAINING, _REFUSES, "seq_len gbs"),
+    *_read(Use.TRAINING, _REFUSES, "dtype", "any but PRECISIONS is refused"),
+    *_read(Use.TRAINING, _REFUSES, "attention", "any but ATTENTIONS is refused"),
+    *_read(Use.TRAINING, _ALLOWED, "moe.routing", "null: uneven, as real routers are"),
+    *_read(Use.TRAINING, _ALLOWED,
+           "overlap.preset_facts.cuda_graph_impl overlap.preset_facts.helpers",
+           "null: no CUDA graphs"),
+    *_ignored("overlap.preset_facts.cuda_graph_scope",
+              "which modules a graph holds; partial graphs are costed alike"),
+    # ---- the software
+    *_read(Use.SOFTWARE, _REFUSES, "framework", "any that no profile names is refused"),
+    *_read(Use.SOFTWARE, _ALLOWED, "overlap.torch_compile", "null: compiled where it can be"),
+    *_read(Use.SOFTWARE, _ALLOWED, "notes", "read for EAGER_NORM only"),
+    *_ignored("overlap.preset overlap.preset_file", "which preset of the framework the row ran"),
+    *_ignored("overlap.fused_ce", "the profile says what a loss keeps (logits_bytes)"),
+    *_ignored("overlap.fsdp_float8_all_gather",
+              "the profile says which weights travel cast (gathers_weights_as_cast)"),
+    *_ignored("overlap.preset_facts.use_megatron_fsdp", "false wherever it is given"),
+    # ---- the layout
+    *_read(Use.LAYOUT, _REFUSES, "tp cp pp dp mbs zero_stage recompute"),
+    *_read(Use.LAYOUT, _ALLOWED, "sp", "null is refused where tp > 1"),
+    *_read(Use.LAYOUT, _ALLOWED, "vp", "null is refused where pp > 1"),
+    *_read(Use.LAYOUT, _ALLOWED, "ep", "null is refused where the model has experts"),
+    *_read(Use.LAYOUT, _ALLOWED, "etp", "null: 1"),
+    *_read(Use.LAYOUT, _ALLOWED, "grad_accum", "null: gbs / (dp·mbs); refused where it differs"),
+    *_read(Use.LAYOUT, _ALLOWED, "overlap", "null: what the software hides by default"),
+    *_read(Use.LAYOUT, _ALLOWED, "overlap.preset_facts", "null: the row ran no preset"),
+    *_read(Use.LAYOUT, _ALLOWED,
+           "overlap.tp overlap.tp_overlap overlap.tp_comm_overlap overlap.async_tp"
+           " overlap.tp_comm_overlap(userbuffers) overlap.grad_sync overlap.grad_reduce"
+           " overlap.overlap_grad_reduce overlap.dp_bucketed_overlap overlap.p2p"
+           " overlap.moe_a2a_overlap overlap.preset_facts.overlap_grad_reduce"
+           " overlap.preset_facts.moe_a2a_overlap",
+           "see OVERLAP_FLAGS; null: what the software hides by default"),
+    *_read(Use.LAYOUT, _ALLOWED,
+           "overlap.dispatcher overlap.preset_facts.moe_flex_dispatcher_backend"
+           " overlap.preset_facts.moe_token_dispatcher_type", "null: all-to-all"),
+    *_read(Use.LAYOUT, _ALLOWED, "overlap.cp_comm_type", "null: the software's first cp_kind"),
+    *_read(Use.LAYOUT, _ALLOWED, "overlap.zero1_group_size overlap.sharding",
+           "null: states are sharded over all of dp"),
+    *_ignored("overlap.param_sync overlap.overlap_param_gather",
+              "the overlap of dp covers gathers and reductions together"),
+    *_ignored("overlap.hybrid_zero_overlap", "as the overlap of dp, which these rows have anyway"),
+    *_ignored("overlap.p2p_overlap", "given in words; the software's own overlap of pp is taken"),
+    *_ignored("overlap.ddp_impl", "an option of frameworks of 2021, in their profile"),
+    *_ignored("overlap.schedule", "vp says whether 1F1B is interleaved"),
+    *_ignored("overlap.activation_offload", "one row, predicted as if nothing were offloaded"),
+    *_ignored("overlap.preset_facts.recompute_modules overlap.preset_facts.recompute_num_layers",
+              "recompute says the same"),
+    *_ignored("overlap.preset_facts.pp_layout", "layers are split as the software splits them"),
+    # ---- the measurements
+    *_read(Use.MEASURED, _ALLOWED, "measured std"),
+    *_read(Use.MEASURED, _ALLOWED, "measured.oom measured.peak_mem_gb"),
+    *_read(Use.LAYOUT, _ALLOWED, "measured.mfu measured.hfu",
+           "their ratio tells selective from full recompute, see MAX_SELECTIVE_HFU"),
+    *_read(Use.MEASURED, _ALLOWED, "std.iter_time_s", "null: no time is compared"),
+    *_read(Use.MEASURED, _ALLOWED, "std.mfu_bf16peak_causal", "null counts as 0 for --min-mfu"),
+    *_ignored("measured.iter_time_s measured.tokens_per_s_per_gpu measured.tflops_per_gpu",
+              "std has the step time that follows from them"),
+    *_ignored("std.basis std.tokens_per_s_per_gpu std.flops_per_token_causal"
+              " std.flops_per_token_full std.mfu_bf16peak_full",
+              "how std was computed; predictions count their own FLOPs"),
+)  # fmt: skip
+"""Every key of the shipped rows, once."""
+
+
+# ---------------------------------------------------------------- words
+
+FULL_TASKS = (None, "pretrain")
+"""`task`: those in which every parameter is trained."""
+
+HYBRIDS = re.compile(r"nemotron[\s_-]*v?3[\s_-]*(nano|super|ultra)(?![a-z])")
+"""`model_name`, folded: hybrids, of which a model ships as nemotron-3-…; rows have no key for a
+layer pattern."""
+
+PRECISIONS: tuple[tuple[str, TrainingPrecision], ...] = (
+    ("mxfp8", "mxfp8"),
+    ("nvfp4", "nvfp4"),
+    ("fp8-blockwise", "fp8-blockwise"),
+    ("fp8-rowwise", "fp8-rowwise"),
+    ("fp8", "fp8"),
+    ("fp16", "fp16"),
+    ("bf16", "bf16"),
+)
+"""How `dtype` begins → the precision, the first match; FP8 that names no scaling has one scale per
+tensor."""
+
+ATTENTIONS: dict[str, tuple[AttentionBackend, ...]] = {
+    "flash": ("flash-v1", "flash"),
+    "flash(sdpa)": ("flash-v2", "flash"),
+    "flash(te)": ("flash",),
+    "flash(te/cudnn fused)": ("flash",),
+    "flash(cudnn)": ("flash",),
+    "flash-v1": ("flash-v1",),
+    "flash-v2": ("flash-v2",),
+    "flash-v3": ("flash-v3",),
+    "naive": ("naive",),
+    "naive(torch)": ("naive",),
+    "naive(fused softmax)": ("fused-softmax",),
+}
+"""`attention` → backends that mean it; the first that the accelerator has figures for is costed.
+Flash attention without a version is version 1: the sources that do not name one are of mid-2023
+(llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
+
+BALANCED = ("force-balanced", "fake balanced", "tokendrop", "capacity factor")
+"""In `moe.routing`: every rank's experts get as many rows as any other's."""
+
+GRAPHS: dict[object, CudaGraphs] = {"full_iteration": "full", "transformer_engine": "partial"}
+"""`cuda_graph_impl` of a preset → how much of a step its CUDA graphs hold."""
+
+FULL_GRAPH_HELPER = "full_iteration"
+"""In a name of a preset's `helpers`: the CUDA graph holds the whole iteration."""
+
+UNCOMPILED = {"torchtitan": "torchtitan-eager"}
+"""Profile → the profile of its rows whose `torch_compile` is false. Others have fused kernels of
+their own."""
+
+EAGER_NORM = "fused rmsnorm kernel off"
+"""In `notes`, folded: norms run operator by operator."""
+
+RECOMPUTES = {
+    "none": "none",
+    "selective": "selective",
+    "selective(core_attn)": "selective",
+    "selective(op)": "operators",
+    "selective layer": "alternate",
+    "full": "full",
+    "full (uniform)": "full",
+    "selective(mla_up_proj)": "mla_up_proj",
+    # the dense layers' MLP: three layers of a DeepSeek
+    "selective(mlp)": "none",
+    "selective(mla_up_proj+mlp)": "mla_up_proj",
+    "selective(act+norm)": "act_norm",
+    "selective(layernorm+moe_act)": "act_norm",
+    "selective(layernorm+moe)": "moe",
+}
+"""`recompute` → a layout's."""
+
+COUNTED_RECOMPUTE = re.compile(r"full, block method, (\d+) layer\(s\) per stage")
+"""`recompute` that counts layers."""
+
+MAX_SELECTIVE_HFU = 1.2
+"""`measured.hfu` over `measured.mfu` above which more than the attention core was recomputed:
+full recompute makes it 4/3, the core less than 1.1 (Korthikanti et al. 2022, table 5)."""
+
+OVERLAP_FLAGS = {
+    "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
+    "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
+    "pp": ("p2p",),
+    "ep": ("moe_a2a_overlap",),
+}
+"""Axis → flags of `overlap`, or of its preset, that say whether its traffic overlaps with
+computation; the first that is given counts."""
+
+DISPATCHER_FLAGS = ("dispatcher", "moe_flex_dispatcher_backend", "moe_token_dispatcher_type")
+"""Flags of `overlap`, or of its preset, that name the dispatcher; the first known one counts."""
+
+DISPATCHERS = {"a2a": "alltoall", "deepep": "flex", "hybridep": "flex", "flex": "flex"}
+"""Their values, folded → a layout's dispatcher."""
