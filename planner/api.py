@@ -74,8 +74,8 @@ from planner.problem.model import Model
 from planner.problem.scenario import Scenario, inputs_sha256, load_scenario, scenario_from_document
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
-from planner.report.notebooks import show_in_notebooks
-from planner.report.page.pages import Report, report
+from planner.report.display import show_as_reports
+from planner.report.page.report import Report, report
 from planner.search.protocol import Progress, Watch, unwatched
 from planner.search.space.given import given_layout
 from planner.sweep import Sweep, read_sweep, run_sweep
@@ -263,10 +263,10 @@ def schema(kind: str) -> dict[str, Any]:
     return SCHEMAS[kind].model_json_schema(by_alias=True)
 
 
-show_in_notebooks(
+show_as_reports(
     Calibration, Check, CollectivesValidation, Comparison, Diagnosis, ErrorCalibration, Explanation,
     ImportedModel, KernelCalibration, KernelsValidation, LeaveOneOut, OwnCalibration, Plan,
-    Roofline, RunsCalibration, Validation, WhyNot,
+    Roofline, RunsCalibration, Shrunk, Sweep, Validation, WhatIf, WhyNot,
 )  # fmt: skip
 
 __all__ = [

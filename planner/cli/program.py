@@ -1,4 +1,4 @@
-"""How the program ends: errors as one paragraph, exit codes, interrupts, closed pipes.
+"""The program: its group of commands, errors as one paragraph, exit codes, interrupts, pipes.
 
 Nothing here imports more than click and the exceptions: `planner --help` must be quick.
 """
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from planner import __version__
 from planner.errors import InputWarning, PlannerError, nearest_of, one_paragraph
 
 DONE, NO_LAYOUT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -44,7 +45,7 @@ class Program(Subjects):
     ) -> NoReturn:
         """Run and exit: 0 done, 1 no layout fits (or cannot be expressed), 2 bad input."""
         extra["standalone_mode"] = False
-        _say_what_can_be_said()
+        _make_streams_printable()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", InputWarning)
@@ -74,6 +75,21 @@ class Program(Subjects):
         sys.exit(code)
 
 
+@click.group(
+    cls=Program,
+    name="planner",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="planner")
+def main() -> None:
+    """Choose how to split a training job over the bandwidth tiers of a cluster, with a proof.
+
+    SCENARIO is a shipped name (`planner list scenarios`) or a YAML file. PLAN is a plan.json or
+    the folder that holds one. Exit codes: 0 done, 1 no layout fits or a target cannot express the
+    plan, 2 bad input.
+    """
+
+
 def _usage(error: click.UsageError) -> str:
     where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
     return f"{error.format_message()}{where}"
@@ -95,8 +111,8 @@ def _warn(
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True)
 
 
-def _say_what_can_be_said() -> None:
-    """Let signs that the terminal's encoding lacks be replaced, and nothing be a stream."""
+def _make_streams_printable() -> None:
+    """Replace characters that the terminal's encoding lacks, and closed streams by silent ones."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

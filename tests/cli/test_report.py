@@ -75,7 +75,7 @@ def test_what_if_is_asked_about_the_plan(
     result = run("report", folder, "--out", out, "--what-if", "--pictures", tmp_path)
     assert result.exit_code == 0, result.output
     assert [scenario.num_accelerators for scenario in asked] == [8]
-    assert "What each change would buy" in out.read_text("utf-8")
+    assert "What each change would save" in out.read_text("utf-8")
     assert {"upgrades", "scaling"} <= {path.stem for path in tmp_path.glob("*.png")}
 
 
@@ -86,7 +86,7 @@ def test_what_if_needs_the_plan_of_a_search(swept: Path, folder: Path, tmp_path:
     for subject in (swept, tmp_path / "one"):
         result = run("report", subject, "--out", tmp_path / "p.html", "--what-if")
         assert result.exit_code == 2
-        assert "--what-if: other machines are asked about for the plan that a search found" in (
+        assert "--what-if: --what-if needs a plan that a search gave" in (
             " ".join(result.output.split())
         )
 
@@ -94,7 +94,11 @@ def test_what_if_needs_the_plan_of_a_search(swept: Path, folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("status", "factor", "says"),
     [
-        ("feasible", 1.0, "a plan that is proven; allowed: a plan whose status is optimal"),
+        (
+            "feasible",
+            1.0,
+            "compares with a plan that is proven; allowed: a plan whose status is optimal",
+        ),
         ("optimal", 1.1, "planned anew, its step of"),
     ],
 )

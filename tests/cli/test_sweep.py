@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import main
-from planner.cli import sweep as command
+from planner.cli import sweeps as command
 from planner.sweep import read_sweep
 from planner.sweep.run import Progress
 from tests.sweep.conftest import AXES, threads, write  # noqa: F401

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import TypeVar
 
 ABSENT = "–"
-"""Stands where there is nothing to say."""
-
-SMALL_FRACTION = 0.005
-"""Share of a step below which a time is told with others, and a gain is called nothing."""
+"""Stands where there is no value."""
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+_Value = TypeVar("_Value")
+
+
+def or_absent(form: Callable[[_Value], str], value: _Value | None) -> str:
+    """The value as `form` writes it, or ABSENT where there is none."""
+    return ABSENT if value is None else form(value)
 
 
 def seconds(value: float, digits: int = 3) -> str:
@@ -24,6 +29,11 @@ def seconds(value: float, digits: int = 3) -> str:
     if size >= 10 ** (digits - 1):
         return f"{value:,.0f} s"
     return f"{_significant(value / factor, digits)} {unit}"
+
+
+def column_unit(seconds: float) -> tuple[str, float]:
+    """The unit of a column of times whose sum is `seconds`, and its size in seconds."""
+    return ("s", 1.0) if seconds >= 1 else ("ms", 1e-3)
 
 
 def signed_seconds(value: float, digits: int = 3) -> str:
@@ -53,7 +63,7 @@ def signed_percent(fraction: float, digits: int = 1) -> str:
     return f"{100 * fraction:+.{digits}f} %"
 
 
-def words(value: float) -> str:
+def in_words(value: float) -> str:
     """A large number in words: '405.9 billion'; below a million with commas."""
     for factor, word in _WORDS:
         if _rounded(abs(value), 4) >= factor:
@@ -89,10 +99,3 @@ def _significant(value: float, digits: int) -> str:
 def plural(number: int, noun: str) -> str:
     """'1 placement', '560 placements'."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def terms_and_other(terms: Mapping[str, float], step_seconds: float) -> dict[str, float]:
-    """Seconds of the terms, the small ones together as 'other'."""
-    shown = {n: v for n, v in terms.items() if v >= SMALL_FRACTION * step_seconds}
-    other = sum(terms.values()) - sum(shown.values())
-    return shown | ({"other": other} if other > 1e-6 * step_seconds else {})
