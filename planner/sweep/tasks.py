@@ -1,4 +1,4 @@
-"""What a worker does: plan one point. Also how it ends when the sweep does."""
+"""What a worker does: plan one point, and end when the sweep does."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from planner.sweep.version import program_version
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A point to plan. Tasks of one sweep are sent one by one: it takes a worker 0.2 ms to read one
-    and a tenth of a second and more to plan it, and a finished point is kept at once."""
+    """A point to plan.
+
+    Tasks are sent one by one, so that a finished point is stored at once: a worker takes 0.2 ms to
+    read one, and a tenth of a second or more to plan it.
+    """
 
     scenario: Scenario
     top_k: int
@@ -38,10 +41,10 @@ class Result:
 
 
 def run_task(task: Task) -> Result:
-    """Plan a point; a planning that fails is a result, with its reason.
+    """Plan a point; if planning fails, the result says why.
 
     Raises:
-        InputError: the worker runs another program than the sweep.
+        InputError: the worker runs another version of the program than the sweep.
     """
     if task.program != program_version():
         raise InputError(
@@ -50,13 +53,13 @@ def run_task(task: Task) -> Result:
         )  # fmt: skip
     started = time.perf_counter()
     try:
-        found = plan(task.scenario, task.top_k, task.time_limit_seconds)
+        best = plan(task.scenario, task.top_k, task.time_limit_seconds)
     except PlannerError as error:
         return _failed(str(error), task.scenario, started)
-    except Exception as error:  # one point's fault is no reason to lose the others
+    except Exception as error:  # a fault at one point must not cost the others
         return _failed(f"{type(error).__name__}: {error}", task.scenario, started)
-    document = packed(found.to_document())
-    return Result(cells_of(found, task.scenario, time.perf_counter() - started), document)
+    document = packed(best.to_document())
+    return Result(cells_of(best, task.scenario, time.perf_counter() - started), document)
 
 
 def _failed(reason: str, scenario: Scenario, started: float) -> Result:
@@ -75,8 +78,8 @@ def unpacked(data: bytes) -> object:
 
 def start_worker(lifeline: Connection) -> None:
     """Tie this process to the sweep's: it ends when the other end of the lifeline closes, which the
-    sweep does when it stops, and the system when it dies. Ctrl-C is the sweep's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sweep does when it stops, and the system when the sweep dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the sweep answers Ctrl-C
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""What a sweep found, read back from its folder."""
+"""The results of a sweep, read back from its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.planning.plan import Plan
 from planner.sweep.rows import Cells, columns_of
 from planner.sweep.store import read, read_plan
-from planner.sweep.work import unpacked
+from planner.sweep.tasks import unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,8 @@ class Sweep:
     point, in the order of the points, all with the same keys: point, key, the axes (values as
     written), status (optimal, feasible, infeasible, unknown, failed), reason, model, topology,
     software, num_accelerators, the plan's figures, layout (in short) and layout.*, time.* in
-    seconds, peak_bytes, memory_verdict, wall_seconds (planning). An axis called as a column is that
-    column. num_points: how many points there are, finished or not.
+    seconds, peak_bytes, memory_verdict, wall_seconds (of planning). An axis with the name of a
+    column takes its place. num_points: how many points there are, finished or not.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Sweep:
         return Counter(row["status"] for row in self.rows)
 
     def plan(self, point: int) -> Plan:
-        """The whole plan of a point.
+        """The plan of a point.
 
         Raises:
             InputError: the point is not finished, or failed and has no plan.
@@ -82,10 +82,10 @@ class Sweep:
 
 
 def read_sweep(folder: str | Path) -> Sweep:
-    """The sweep that was last run into a folder, also while it runs.
+    """The sweep that was last run into a folder, even while it runs.
 
     Raises:
-        InputError: no sweep is there, or its file is not ours.
+        InputError: there is no sweep, or its file is of another program or version.
     """
     kept = read(Path(folder))
     columns = columns_of(kept.rows)
