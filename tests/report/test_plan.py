@@ -212,7 +212,7 @@ def test_warnings_come_last():
 def test_infeasible_names_the_miss_and_what_would_help():
     text = rendered(infeasible_plan(), 120)
     assert "No layout fits." in text
-    assert "5.7 GB over on stage 0; largest term: activations" in text
+    assert "5.7 GB over the limit on stage 0; largest term: activations" in text
     assert "search.recompute=null" in text and "12 layouts, lowest peak 61.0 GB" in text
     assert "num_accelerators=32768" in text
 

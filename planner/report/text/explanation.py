@@ -268,7 +268,7 @@ def _swaps(group: GroupPlace, step_seconds: float) -> Iterator[str]:
             f"with {name} {signed_seconds(costs[name])} ({percent(costs[name] / step_seconds)})"
             for name in dear
         )
-        yield f"Swapping places {', '.join(texts)}."
+        yield f"Swapping places: {', '.join(texts)}."
     if cheap:
         most = max(costs[name] for name in cheap)
         cost = "nothing" if most == 0 else f"at most {seconds(most)}"

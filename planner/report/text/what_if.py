@@ -162,7 +162,8 @@ def _verdict(even: BreakEven) -> str:
 
 
 def _rate(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e9:,.4g} GB/s"
+    rate = bytes_per_second / 1e9
+    return f"{rate:,.4g} GB/s" if rate < 1e4 else f"{rate:,.0f} GB/s"
 
 
 # ---------------------------------------------------------------- scaling
@@ -177,21 +178,21 @@ def _scaling(scaling: Scaling) -> RenderableType:
     if scaling.wasted_beyond is None:
         last = scaling.points[-1].num_accelerators if scaling.points else 0
         text = (
-            f"Up to {last:,} accelerators, each added one brings at least {threshold} of what "
-            "each one before it achieves."
+            f"Up to {last:,} accelerators, each added one brings at least {threshold} of the "
+            "average before it."
         )
     else:
         text = (
             f"More than {scaling.wasted_beyond:,} accelerators are wasted: each added one brings "
-            f"less than {threshold} of what each one before it achieves, or no layout fits."
+            f"less than {threshold} of the average before it, or no layout fits."
         )
     return section(
         SCALING,
         table(columns, [_scale_point(point) for point in scaling.points]),
         Text(text),
         note(
-            "efficiency: throughput per accelerator over that of the smallest count; marginal: "
-            "that of the added ones over that of those before"
+            "efficiency: throughput per accelerator over that of the smallest count; marginal: of "
+            "the added ones, over that of the count before"
         ),
     )
 

@@ -37,7 +37,7 @@ HEADS = {
 def excess(over_bytes: float) -> str:
     """By how much a layout exceeds the memory, or how little it leaves free."""
     if over_bytes > 0:
-        return f"{gigabytes(over_bytes)} GB over"
+        return f"{gigabytes(over_bytes)} GB over the limit"
     return f"fragile, {gigabytes(-over_bytes)} GB free"
 
 
