@@ -48,7 +48,7 @@ def test_bars_are_the_savings_the_largest_first(plan: Plan) -> None:
     assert starts_and_widths == pytest.approx([0.0, 0.10, 0.10, 0.15, 0.0, 0.05, 0.0, -0.125])
     written = [text.get_text() for text in ax.texts]
     assert written == ["25.0 %", "5.0 %", "nothing", "-12.5 %"]
-    assert ax.get_title(loc="left") == "Largest saving: twice the network, 25.0 % of a step"
+    assert ax.get_title(loc="left") == "Largest saving, 25.0 % of a step: twice the network"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_every_group_is_marked_filled_and_open(planned):
     assert "shard on leaf\n4.0× left of ridge" in said
     assert "Roofs of dgx-h100, BF16: llama3-405b on 16,384 × h100-sxm-80gb" in said
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert {"group, per byte moved", "group, per byte not hidden"} <= set(legend)
+    assert {"group, per byte moved", "group, per exposed byte"} <= set(legend)
     assert len(set(legend)) == len(legend)
 
 
@@ -209,7 +209,7 @@ def test_message_curves_lie_over_their_two_roofs(cluster):
         assert y[2] == pytest.approx(m.latency_seconds * x[2] / x[1])
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert [text.split(":")[0] for text in legend] == ["nvlink × 8", "leaf × 32", "spine × 512"]
-    assert ax.get_xlabel() == "Message"
+    assert ax.get_xlabel() == "Message size"
 
 
 def test_other_collectives_have_their_curves(cluster):

@@ -106,9 +106,7 @@ def test_every_cell_says_its_figure_and_layout() -> None:
             assert f"{100 * row['mfu']:.1f} % {row['layout']}" in said
     assert "nothing fits" in said
     assert any(text == "failed fp8 needs Hopper" for text in said)
-    assert (
-        ax.get_title(loc="left") == "MFU is best, 55.0 %, at 8 accelerators, sequence length 4,096"
-    )
+    assert ax.get_title(loc="left") == "Best MFU: 55.0 %, at 8 accelerators, sequence length 4,096"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +237,7 @@ def test_a_change_of_one_axis_is_measured_against_the_base() -> None:
     assert list(found) == ["training.sequence_length", "num_accelerators"]
     ax = plot_tornado(rows, AXES, rows[0])
     assert ax.get_title(loc="left") == (
-        "Sequence length: 50 % between the values, the most of 2 axes"
+        "Sequence length: 50 % between its values, the most of 2 axes"
     )
     assert texts(ax) == ["16,384: -50 %", "16: -4 %"]
 

@@ -126,8 +126,8 @@ def residuals_page(points: Sequence[Point]) -> Figure:
         "Relative error of the predicted step, predicted / measured - 1.\n"
         "Filled: held-out rows. Hollow: rows that coefficients were fitted on.\n"
         "A column per value, with the number of its rows, sorted by error.\n"
-        f"Line: median, written above in %. Band: ±{percent(BAND, 0)}. "
-        f"Triangles: beyond ±{percent(MOST_SHOWN, 0)}.",
+        "Line: median, written above in %.\n"
+        f"Band: ±{percent(BAND, 0)}. Triangles: beyond ±{percent(MOST_SHOWN, 0)}.",
         fontsize=LABEL, va="center",
     )  # fmt: skip
     return figure

@@ -101,7 +101,7 @@ def plot_roofs(roofline: Roofline, ax: Axes | None = None) -> Axes:
     ax.set_yticks([tick for tick in ax.get_yticks() if low <= tick <= high])
     ax.yaxis.set_major_formatter(lambda value, _: power_tick(value / 1e12))
     ax.minorticks_off()
-    ax.set_xlabel("Intensity: FLOP per byte over the level", fontsize=LABEL)
+    ax.set_xlabel("Intensity: FLOPs per byte of memory or tier", fontsize=LABEL)
     ax.set_ylabel("Attainable TFLOP/s of one accelerator", fontsize=LABEL)
     topology, precision = escaped(roofline.topology), roofline.precision.upper()
     title(ax, f"Roofs of {topology}, {precision}: {_subject(roofline)}")
@@ -287,7 +287,7 @@ def _draw_groups(roofline: Roofline, ax: Axes) -> None:
         ax.plot(
             [group.exposed_intensity], [exposed], marker=marker, markersize=8,
             markerfacecolor="white", markeredgecolor=colour, markeredgewidth=1.4,
-            linestyle="none", zorder=7, label=label_once(ax, "group, per byte not hidden"),
+            linestyle="none", zorder=7, label=label_once(ax, "group, per exposed byte"),
         )  # fmt: skip
         ax.annotate(
             "", (group.exposed_intensity, exposed), xytext=(x, y), zorder=6,
@@ -367,7 +367,7 @@ def plot_message_seconds(
     ax.set_xticks([1e3, 1e6, 1e9], ["1 kB", "1 MB", "1 GB"])
     ax.yaxis.set_major_formatter(lambda value, _: seconds(value, 1))
     ax.minorticks_off()
-    ax.set_xlabel("Message", fontsize=LABEL)
+    ax.set_xlabel("Message size", fontsize=LABEL)
     title(ax, f"Latency knee of {COLLECTIVES[collective]}s")
     return ax
 

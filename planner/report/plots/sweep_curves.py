@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import log10
 from typing import TYPE_CHECKING, Any
 
@@ -146,16 +147,27 @@ def _scaling_title(curves: Curves) -> str:
 
 
 def _name_points(points: Sequence[Row], ax: Axes) -> None:
-    """Efficiency and layout under every point, on lines as wide as the points are apart."""
+    """Efficiency and layout under every point, on lines as wide as the points are apart.
+
+    A label is left of its point where the curve would fall through it and there is space.
+    """
     best = max(row[RATE] for row in points)
-    width, _ = inches(ax)
-    column = 0.95 * width / len(points)
-    for row in points:
-        label = escaped_lines(wrapped(str(row.get("layout") or ""), column, TINY))
+    width, height = inches(ax)
+    unit, per_rate = width / len(points), height / ax.get_ylim()[1]
+    drops = [(a[RATE] - b[RATE]) * per_rate for a, b in pairwise(points)]  # inches
+    end = 0.0  # of the label before, right of its point, in inches
+    for row, before, after in zip(points, [0.0, *drops], [*drops, 0.0], strict=True):
+        label = wrapped(str(row.get("layout") or ""), 0.95 * unit, TINY)
+        text = f"{percent(row[RATE] / best, 0)}\n{label}"
+        wide, high = text_inches(label, TINY), (text.count("\n") + 1) * 1.3 * TINY / 72
+        falls_through = after * wide / (2 * unit) > 8 / 72
+        left = falls_through and (wide - 4 / 72 + end < unit or before > high)
         ax.annotate(
-            f"{percent(row[RATE] / best, 0)}\n{label}", (row[COUNT], row[RATE]), xytext=(0, -8),
-            textcoords="offset points", va="top", ha="center", fontsize=TINY, path_effects=halo(),
+            escaped_lines(text), (row[COUNT], row[RATE]), xytext=(4 if left else 0, -8),
+            textcoords="offset points", va="top", ha="right" if left else "center",
+            fontsize=TINY, path_effects=halo(),
         )  # fmt: skip
+        end = 4 / 72 if left else wide / 2
 
 
 def _name_curves(ends: Sequence[tuple[float, str, Any]], legend: str, ax: Axes) -> None:
@@ -213,7 +225,7 @@ def plot_pareto(rows: Sequence[Row], against: str = COUNT, ax: Axes | None = Non
     )  # fmt: skip
     ax.plot(
         [points[i][0] for i in front], [points[i][1] for i in front], color=VERMILION, marker="o",
-        markersize=6, linewidth=1.4, drawstyle="steps-post", label="no plan is better in both",
+        markersize=6, linewidth=1.4, drawstyle="steps-post", label="Pareto front",
     )  # fmt: skip
     named = front if len(front) <= MOST_NAMED else _spaced(front, MOST_NAMED)
     labels = {i: f"{known[i][COUNT]:,}: {known[i].get('layout') or ''}" for i in named}

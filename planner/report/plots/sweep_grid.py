@@ -161,7 +161,7 @@ def _heat_title(grid: Grid, known: Sequence[Row], value: str) -> str:
         return f"{name}: no point has a plan"
     best = (max if more_is_better else min)(known, key=lambda row: row[value])
     at = where({key: best.get(key) for key in (grid.x, grid.y) if key})
-    return f"{name} is best, {form(best[value])}, {escaped(at)}"
+    return f"Best {name}: {form(best[value])}, {escaped(at)}"
 
 
 def plot_layout_map(rows: Sequence[Row], axes: Sequence[str], ax: Axes | None = None) -> Axes:

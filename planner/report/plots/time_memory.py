@@ -120,6 +120,9 @@ MEMORY_LOOKS = {
 
 MOST_STAGES = 64
 
+INTERVAL_AT = 0.3
+"""Where the interval is, right of the middle of its bar, in distances from bar to bar."""
+
 Stage = Mapping[str, float]
 """Number of a pipeline stage, and its bytes by term."""
 
@@ -202,7 +205,7 @@ def _draw_interval(
     low, high = memory.peak_low_bytes / 1e9, memory.peak_high_bytes / 1e9
     peak = memory.peak_bytes / 1e9
     ax.errorbar(
-        [stages.index(memory.worst_stage) + 0.3], [peak],
+        [stages.index(memory.worst_stage) + INTERVAL_AT], [peak],
         [[max(peak - low, 0)], [max(high - peak, 0)]], color=BLACK, capsize=3, linewidth=1.1,
         label=f"{percent(coverage, 0)} interval",
     )  # fmt: skip
@@ -213,24 +216,27 @@ def _write_sizes(
 ) -> None:
     """Write peaks over the bars, and sizes in what is tall enough, if bars are wide enough."""
     width, height = inches(ax)
-    (left, right), (_, top) = ax.get_xlim(), ax.get_ylim()
-    if text_inches("88.8", SMALL) > 0.9 * width / (right - left):
+    (left, right), (_, highest) = ax.get_xlim(), ax.get_ylim()
+    unit = width / (right - left)  # inches from bar to bar
+    if text_inches("88.8", SMALL) > 0.9 * unit:
         return
+    # whether a figure in the middle of a bar and its interval are apart; else it goes above
+    beside_interval = text_inches("88.8", SMALL) / 2 + 0.05 < INTERVAL_AT * unit
     for x, stage in enumerate(stages):
         bottom = 0.0
         for term in terms:
             size = stage.get(term, 0.0) / 1e9
             colour, _ = MEMORY_LOOKS.get(term, (PALE, ""))
-            if size * height / top > 1.3 * SMALL / 72:
+            if size * height / highest > 1.3 * SMALL / 72:
                 ax.annotate(
                     f"{size:.1f}", (x, bottom + size / 2), ha="center", va="center",
                     fontsize=SMALL, color=text_colour(colour),
                 )  # fmt: skip
             bottom += size
-        is_worst = stage.get("stage") == memory.worst_stage
-        # that of the fullest stage is above its interval
-        over = max(bottom, (memory.peak_high_bytes or 0.0) / 1e9) if is_worst else bottom
+        top = bottom
+        if stage.get("stage") == memory.worst_stage and not beside_interval:
+            top = max(bottom, (memory.peak_high_bytes or 0.0) / 1e9)
         ax.annotate(
-            f"{bottom:.1f}", (x, over), xytext=(0, 2), textcoords="offset points", ha="center",
+            f"{bottom:.1f}", (x, top), xytext=(0, 2), textcoords="offset points", ha="center",
             fontsize=SMALL, fontweight="bold", path_effects=halo(),
         )  # fmt: skip

@@ -122,7 +122,7 @@ def plot_tornado(
     )  # fmt: skip
     ax.tick_params(axis="y", length=0)
     ax.grid(False, axis="y")
-    ax.xaxis.set_major_formatter(lambda value, _: signed_percent(value, 0))
+    ax.xaxis.set_major_formatter(lambda value, _: signed_percent(value, 0) if value else "0 %")
     ax.set_xlabel(
         "Tokens per second of one accelerator, against the base, whose values are at the left",
         fontsize=LABEL,
@@ -132,7 +132,7 @@ def plot_tornado(
         key, changes = next(iter(by_axis.items()))
         most = f", the most of {len(by_axis)} axes" if len(by_axis) > 1 else ""
         spread = percent(_spread(changes), 0)
-        text = f"{escaped(names[key])}: {spread} between the values{most}"
+        text = f"{escaped(names[key])}: {spread} between its values{most}"
     title(ax, text, x=-1.5 / inches(ax)[0])
     return ax
 

@@ -132,4 +132,4 @@ def _title(upgrades: Sequence[tuple[Upgrade, float]]) -> str:
     if not upgrades or upgrades[0][1] < NOTHING:
         return "No change that was tried makes the step shorter"
     best, gain = upgrades[0]
-    return f"Largest saving: {best.text}, {percent(gain)} of a step"
+    return f"Largest saving, {percent(gain)} of a step: {best.text}"
