@@ -10,7 +10,7 @@ from planner import api
 from planner.advise.roofline import roofline_of
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
-from tests.cli.test_cli import fails, run
+from tests.cli.running import fails, run
 from tests.report.fabricated import SCENARIO, fabricated_plan, infeasible_plan
 
 
