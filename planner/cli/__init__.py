@@ -18,6 +18,7 @@ from planner.cli.plans import compare, evaluate, export, plan
 from planner.cli.program import main
 from planner.cli.sweeps import sweep
 
+# in the order of a user's questions; `planner --help` lists them by name
 for command in (
     plan, evaluate, compare, export,
     explain, check, roofline, shrink,

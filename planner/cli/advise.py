@@ -80,6 +80,7 @@ def _explain(scenario: Scenario, layout: str | None, as_json: bool) -> int:
     with SearchWatch() as watch:
         explanation = api.explain(scenario, layout, watch)
     show(explanation.to_document(), explanation_report(explanation), as_json)
+    # an infeasible plan is explained too: by its nearest miss and its reasons
     fits = explanation.plan.layout is not None and explanation.plan.status != "infeasible"
     return DONE if fits else NO_LAYOUT
 
@@ -127,6 +128,7 @@ class _WithArguments(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words before `--`; keep those behind it as they are."""
+        # click itself drops the `--` and mixes what is on both sides
         if "--" in args:
             cut = args.index("--")
             args, ctx.meta[ARGUMENTS] = args[:cut], args[cut + 1 :]

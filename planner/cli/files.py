@@ -123,6 +123,7 @@ def import_model(
         name=model.name, parameters=model.parameters, changes=model.changes,
         variables=model.variables,
     )  # fmt: skip
+    # also with --json, whose stdout is only the document
     if imported.unknown:
         keys = ", ".join(remark.key for remark in imported.unknown)
         click.echo(f"planner: warning: {imported.path}: not understood: {keys}", err=True)

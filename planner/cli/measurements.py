@@ -149,6 +149,7 @@ def calibrate_runs(
     from planner.cli.output import show, write, write_file
     from planner.report.text.measured_runs import calibration_report, own_report
 
+    # own runs have other fields than published ones, and a method of their own
     if files and api.is_own(files):
         own = api.calibrate_own_runs(files)
         write_file(out, api.profile_yaml(own.fitted, Path(out).stem))
@@ -159,6 +160,7 @@ def calibrate_runs(
         files or (api.PUBLISHED_RUNS,),
         quality=rows.quality, min_mfu=rows.min_mfu, half=rows.half, afresh=afresh,
     )  # fmt: skip
+    # one profile takes the name of the file, several append theirs to it
     path, single = Path(out), len(calibration.profiles) == 1
     stems = {name: path.stem if single else f"{path.stem}-{name}" for name in calibration.profiles}
     texts = {
@@ -290,6 +292,7 @@ def calibrate_kernels(files: tuple[str, ...], package: bool, out: str, as_json: 
 
     calibration = api.calibrate_kernels(files)
     texts = {name: calibration.to_yaml(name) for name in calibration.parts}
+    # a name with an ending is a file, any other a folder
     if Path(out).suffix in (".yaml", ".yml"):
         if len(texts) > 1:
             raise click.UsageError(

@@ -77,6 +77,7 @@ def gathered(cls: Any, name: str) -> Decorator:
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_one_value(**values: Any) -> Any:
+            # what the dataclass does not name belongs to the command itself
             own = {item.name: values.pop(item.name) for item in fields(cls)}
             return command(**values, **{name: cls(**own)})
 
@@ -105,6 +106,7 @@ class NamedScenario:
 
 def scenario(command: Command) -> Command:
     """SCENARIO and --set, as the parameter `named` of type `NamedScenario`"""
+    # the help lists options in the order of the decorators, the outermost first
     return click.argument("scenario")(overrides(gathered(NamedScenario, "named")(command)))
 
 

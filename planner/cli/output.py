@@ -34,6 +34,7 @@ def print_report(report: RenderableType) -> None:
     """A report on stdout: with colours and as wide as a terminal there, as plain text in a pipe."""
     from planner.report.text.pieces import console, plain_text
 
+    # rich finds out whether stdout is a terminal, and how wide
     terminal = console(sys.stdout)
     if terminal.is_terminal and terminal.width >= MIN_COLUMNS:
         terminal.print(report)

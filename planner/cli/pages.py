@@ -91,6 +91,7 @@ def _outlook(subject: Plan | Sweep, path: str) -> WhatIf:
             key="--what-if", value=subject.status, allowed="a plan whose status is optimal",
         )  # fmt: skip
     outlook = api.what_if(api.scenario_of(subject), say=announcer())
+    # savings are relative to the plan on the page: another version could give another step
     was, now = subject.objective_seconds or 0.0, outlook.plan.objective_seconds or 0.0
     if not isclose(was, now, rel_tol=CLOSE):
         raise InputError(

@@ -43,6 +43,7 @@ def plan(
     from planner import api
     from planner.cli.progress import SearchWatch
 
+    # --robust is short for a key of the scenario, so that plan files and sweeps can have it too
     scenario = named.load({"search.robust": "true"} if robust else {})
     with SearchWatch() as watch:
         best = api.plan(scenario, top_k, time_limit, watch)
@@ -74,6 +75,7 @@ def _write_timeline(plan: Plan, folder: str) -> None:
 
     path = Path(folder) / "timeline.png"
     try:
+        # matplotlib is optional: a plan without its picture is still a plan
         drawing.check_format(path)
     except PlannerError as error:
         click.echo(f"no {path.name}: {error}", err=True)
@@ -144,6 +146,7 @@ def _evaluate_many(scenario: Scenario, path: str, as_json: bool, out: str | None
     try:
         results = api.evaluate_many(scenario, layouts())
     except InputError as error:
+        # the message names the option; here the layout came from a line of the file
         if error.path != "--layout":
             raise
         raise InputError(

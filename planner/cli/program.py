@@ -28,6 +28,7 @@ class Subjects(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of a name; an unknown name is answered with the nearest one."""
+        # click offers no suggestions for commands
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             known = self.list_commands(ctx)
@@ -44,18 +45,22 @@ class Program(Subjects):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run and exit: 0 done, 1 no layout fits (or cannot be expressed), 2 bad input."""
+        # click would print its errors in its own form and exit: both are done here
         extra["standalone_mode"] = False
         _make_streams_printable()
         try:
             with warnings.catch_warnings():
+                # Python shows a warning once per place in the code; every input has its own
                 warnings.simplefilter("always", InputWarning)
                 warnings.showwarning = _warn
                 result = super().main(args, prog_name or "planner", **extra)
+            # a full disk or a closed pipe shows now, while it can be answered
             sys.stdout.flush()
             code = result if isinstance(result, int) else DONE
         except PlannerError as error:
             code = _fail(str(error), error.exit_code)
         except NoArgsIsHelpError as error:
+            # the help of a group that was called without a command
             click.echo(error.format_message(), err=True)
             code = BAD_INPUT
         except click.UsageError as error:
@@ -66,6 +71,7 @@ class Program(Subjects):
             code = _fail(error.format_message(), BAD_INPUT)
         except KeyboardInterrupt:
             code = INTERRUPTED
+        # the reader, such as `head`, has what it wanted: no message
         except BrokenPipeError:
             _drop_output()
             code = NO_LAYOUT

@@ -81,11 +81,13 @@ class SearchWatch:
 
     def __call__(self, progress: Progress, /) -> bool:
         """Show how far the search is, if it is time; return whether it shall stop."""
+        # the search calls often; most calls must cost nothing
         now = time.monotonic()
         if now >= self._next_seconds:
             self._show(progress_line(progress))
             on_terminal = self._status is not None
             self._next_seconds = now + (REFRESH_SECONDS if on_terminal else self._pause_seconds)
+            # a log of a long search must stay short
             self._pause_seconds *= 2
         return self.interrupted
 
@@ -94,6 +96,7 @@ class SearchWatch:
             click.echo(f"planner: searching: {text}", err=True)
             return
         if self._status is None:
+            # loaded only for a search that takes longer than a second
             from rich.console import Console
 
             self._status = Console(stderr=True, highlight=False).status(text)
@@ -101,6 +104,7 @@ class SearchWatch:
         self._status.update(text)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        # from here on Ctrl-C has its usual effect, so that the second one ends the program
         self.interrupted = True
         self._restore_handler()
         click.echo(

@@ -106,6 +106,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     from planner.report.text.pieces import console
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    # transient: the bar disappears, and the last line says how it ended
     with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
         task = bars.add_task("", total=None)
 

@@ -34,6 +34,7 @@ class Rendering:
 
     def of(self, value: Any, short: bool = False) -> RenderableType:
         """The report of a value."""
+        # only now: rich and the reports take longer to load than most values to compute
         module = import_module(f"planner.report.text.{self.module}")
         render = getattr(module, (short and self.short_function) or self.function)
         report: RenderableType = render(value.to_document() if self.of_document else value)
@@ -70,6 +71,7 @@ RENDERINGS: Mapping[str, Rendering] = {
 def show_as_reports(*classes: type) -> None:
     """Give classes of RENDERINGS the methods that `print` and notebooks call."""
     for cls in classes:
+        # set from outside: the classes are on lower floors, which know nothing of reports
         cls.__str__ = _text  # type: ignore[method-assign, assignment]
         setattr(cls, "_repr_html_", _html)  # noqa: B010
 
@@ -91,6 +93,7 @@ def html(report: RenderableType, columns: int = COLUMNS) -> str:
     from rich.console import Console
 
     console = Console(
+        # force_terminal and truecolor: colours, though the output is no terminal
         file=io.StringIO(), width=columns, record=True, markup=False, highlight=False, emoji=False,
         force_terminal=True, color_system="truecolor", legacy_windows=False,
     )  # fmt: skip

@@ -12,6 +12,7 @@ def require_matplotlib() -> None:
         PlannerError: matplotlib is not installed.
     """
     try:
+        # the part that is needed first: a broken installation shows here
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise PlannerError(

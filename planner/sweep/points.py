@@ -85,6 +85,7 @@ class Scenarios:
         own = {key: node for key, node in changes.items() if key[0] == name}
         cached = name, repr([(key, node.plain()) for key, node in own.items()])
         if cached not in self._cache:
+            # axes change in order, so that old values are rarely needed again
             if len(self._cache) >= MOST_CACHED:
                 self._cache.clear()
             self._cache[cached] = self._read(name, own)
@@ -96,6 +97,7 @@ class Scenarios:
         node = assembled(only_it, Scenario, self._folder, changes).child(name)
         assert node is not None
         cls: Any = _KEYS.get(name)
+        # the class inside an Annotated type
         cls = getattr(cls, "__origin__", cls)
         return value_of(node, cls) if hasattr(cls, "model_fields") else node.plain()
 
@@ -202,6 +204,7 @@ class _Filter:
     def value(self, key: str, values: Mapping[str, Any]) -> Any:
         if key in values:
             return values[key]
+        # `topology.name` is not the base's where an axis replaces `topology`
         replaced = any(key.startswith(f"{axis}.") for axis in self._axes)
         node: Node | None = self._base
         for name in key.split("."):
@@ -333,6 +336,7 @@ def _checked(
             key, reason = point_key(inputs_sha256(document), settings), None
         except PlannerError as error:
             errors.append(error)
+            # it has no document, but a failed point needs a key too
             inputs = {"base": _with_lists(base.plain()), "values": point.values}
             key, reason = point_key(inputs_sha256(inputs), settings), str(error)
         first = by_key.setdefault(key, point)

@@ -35,6 +35,7 @@ def cells_of(plan: Plan, scenario: Scenario, wall_seconds: float) -> Cells:
     cells.update(status=plan.status, reason=_reason(plan), wall_seconds=wall_seconds)
     if plan.layout is not None:
         cells["layout"] = layout_label(plan.layout)
+        # one flat row, so that every format can hold it
         cells.update({f"layout.{key}": value for key, value in plan.layout.items()})
     cells.update({f"time.{term}": value for term, value in (plan.time or {}).items()})
     if plan.memory is not None:

@@ -75,11 +75,13 @@ def run_sweep(
             f"{workers} is out of range", key="workers", allowed="an integer from 1 to 1024"
         )
     points, folder = read_points(sweep), Path(out)
+    # two sweeps in one folder would replace each other's list of points
     with locked(folder):
         store = Store(folder)
         try:
             finished = store.begin(points)
             run = _Run(points, store, len(finished), tell)
+            # results of other sweeps count too: the key says all that a result depends on
             todo = [point for point in points.points if point.key not in finished]
             run.all(todo, lambda: _workers(workers, scheduler))
             store.write_view()
@@ -121,6 +123,7 @@ class _Run:
         if not waiting:
             return
         workers = start()
+        # on any error the points that workers plan now are given up
         at_once = True
         try:
             self._plan(waiting, workers)
@@ -145,6 +148,7 @@ class _Run:
                 self._renew(workers)  # what was submitted is finished, or lost with the pool
                 lost += self._collect(list(self.submitted), workers, only_point=False)[0]
             suspects.extend(self._to_retry(lost))
+            # a cluster may have gained workers
             slots = max(slots, workers.slots)
 
     def _submit(self, point: Point, workers: Workers) -> None:

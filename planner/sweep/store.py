@@ -51,6 +51,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise _unusable(folder, error.strerror or str(error)) from None
     with file:
         try:
+            # unlike a lock file's existence, this cannot be left behind by a killed process
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
@@ -95,6 +96,7 @@ class Store:
 
     def _open(self) -> None:
         if _is_empty(self._db):
+            # all tables or none, whenever the process is killed
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -161,6 +163,7 @@ class Store:
 
 def _extracted(column: str, name: str) -> str:
     path = '$."' + name.replace("'", "''") + '"'
+    # names come from files: quotes in them must not end the expression
     quoted = '"' + name.replace('"', '""') + '"'
     return f"json_extract({column}, '{path}') AS {quoted}"
 

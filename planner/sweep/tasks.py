@@ -85,4 +85,5 @@ def start_worker(lifeline: Connection) -> None:
 
 def _end_with(lifeline: Connection) -> None:
     wait([lifeline])
+    # at once: nothing of this process is needed any more
     os._exit(1)

@@ -17,6 +17,7 @@ def program_version() -> str:
     """
     home = Path(planner.__file__).parent
     paths = sorted(path for path in home.rglob("*.py") if "_data" not in path.parts)
+    # in a checkout the version number stays the same while the code changes
     digest = hashlib.sha256()
     for path in (*paths, data_root() / SHIPPED):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

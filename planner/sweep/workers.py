@@ -79,6 +79,7 @@ class LocalWorkers:
     def __init__(self, number: int | None = None) -> None:
         self.number = number_of_cpus() if number is None else number
         self._context: BaseContext = multiprocessing.get_context(start_method())
+        # loaded once, in the server, before workers are forked from it
         self._context.set_forkserver_preload(["planner.sweep.tasks"])
         self._executor, self._lifeline = self._started()
 
@@ -119,6 +120,7 @@ class LocalWorkers:
     def stop(self, at_once: bool) -> None:
         """End the workers: at once, or after the points that they plan now."""
         if at_once:
+            # workers notice and end, even in the middle of a point
             self._lifeline.close()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._lifeline.close()
@@ -137,6 +139,7 @@ class DaskWorkers:
                 f"no Dask scheduler answers: {error}", key="--scheduler", value=address,
                 allowed="the address of a running one, such as tcp://head:8786",
             ) from None  # fmt: skip
+        # not pure: a task that is submitted again is planned again
         self._executor: Executor = self._client.get_executor(pure=False)
         self._died = distributed.scheduler.KilledWorker
 

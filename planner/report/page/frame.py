@@ -65,6 +65,7 @@ def render(
 
     style, script = ((FILES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     environment = Environment(
+        # a name that the template lacks is an error, not an empty text
         loader=FileSystemLoader(FILES), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
@@ -89,6 +90,7 @@ def data_uri(picture: Picture) -> Markup:
     from markupsafe import Markup
 
     buffer = io.BytesIO()
+    # as SVG sharp at any size and readable by machines
     save_to(page_of(picture.axes), buffer, "svg")
     svg = " ".join(buffer.getvalue().decode().split()).replace("> <", "><")
     if "'" not in svg:

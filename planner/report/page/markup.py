@@ -80,11 +80,12 @@ def _runs(text: Text) -> list[Markup]:
     """Stretches of a text with the styles that spans give them."""
     from markupsafe import escape
 
+    # every end of a span begins or ends a stretch of one style
     cuts = sorted({0, len(text), *(end for span in text.spans for end in (span.start, span.end))})
     runs = []
     for start, end in pairwise(cuts):
         style = " ".join(str(s.style) for s in text.spans if s.start <= start and end <= s.end)
-        # it cancels a style of the whole text: the page has a class of its own for that
+        # it cancels the style of the text around it: the page has a class for that
         style = "plain" if "not bold" in style else style
         runs.append(_styled(escape(clean(text.plain[start:end])), style))
     return runs

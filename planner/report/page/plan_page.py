@@ -21,7 +21,7 @@ SECTION_OF_PICTURE = {
     "placement": PLACES, "time": TIME, "timeline": TIME, "memory": MEMORY_OF, "upgrades": UPGRADES,
     "scaling": SCALING,
 }  # fmt: skip
-"""Picture → how the title of the first section begins under which it stands."""
+"""Picture → how the title of the first section begins under which it is."""
 
 WIDEST_LINE = 400
 """Columns in which no line of the head wraps."""
@@ -46,7 +46,7 @@ def plan_page(
     for picture in pictures:
         under.setdefault(_place(picture, titles), []).append(picture)
     blocks = [Block(markup_of(block), under.get(i, ())) for i, block in enumerate(sections)]
-    if WARNINGS in titles:  # they stand before all other sections
+    if WARNINGS in titles:  # they come before all other sections
         first = next(i for i, title in enumerate(titles) if title)
         blocks.insert(first, blocks.pop(titles.index(WARNINGS)))
     blocks += [Block(markup_of(block)) for block in _inputs(plan)]
@@ -55,7 +55,7 @@ def plan_page(
 
 
 def _place(picture: Picture, titles: Sequence[str]) -> int:
-    """Number of the section that a picture stands under; without it, of the last one."""
+    """Number of the section under which a picture is; without that section, of the last one."""
     begins = SECTION_OF_PICTURE[picture.name]
     places = (i for i, title in enumerate(titles) if title.startswith(begins))
     return next(places, len(titles) - 1)

@@ -66,6 +66,7 @@ def report(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
         require_matplotlib()
         missing: list[str] = []
     except PlannerError as error:
+        # the tables are worth a page of their own
         missing = [f"No pictures: {error}."]
     if isinstance(subject, Plan | WhatIf):
         outlook = subject if isinstance(subject, WhatIf) else None

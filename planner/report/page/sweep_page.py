@@ -147,6 +147,7 @@ def _all_points(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
     body = [_cells(row, shown, [key for key, _ in optional]) for row in rows]
     links = [f"point-{row.get('point')}" for row in rows]
     markup = table_markup(table(columns, body), "All points", links)
+    # thousands of rows scroll in a box of limited height
     markup = Markup(str(markup).replace('class="scroll"', 'class="scroll long"', 1))
     return Markup("<section><h2>All points</h2>{}</section>").format(markup)
 

@@ -72,6 +72,7 @@ def plot_predicted(points: Sequence[Point], ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_yscale("log")
     times = [p[key] for p in points for key in ("measured_seconds", "predicted_seconds")]
+    # both axes have the same limits, so that exact predictions are on the diagonal
     low, high = min(times, default=1.0) / 1.5, max(times, default=1.0) * 1.5
     ax.fill_between(
         [low, high], [low * (1 - BAND), high * (1 - BAND)], [low * (1 + BAND), high * (1 + BAND)],

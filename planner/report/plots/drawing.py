@@ -94,6 +94,7 @@ def save_to(figure: Figure, file: IO[bytes], picture_format: str) -> None:
     """Write a figure in one of FORMATS; the same picture gives the same bytes."""
     from matplotlib import rc_context
 
+    # dates and random ids would make every file different
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with rc_context({"svg.hashsalt": "planner", "pdf.fonttype": 42}):
         figure.savefig(file, format=picture_format, dpi=200, metadata=undated.get(picture_format))
@@ -106,6 +107,7 @@ def figure_of(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), facecolor="white")
+    # a canvas of its own, without pyplot, whose figures are global and need a screen
     FigureCanvasAgg(figure)
     return figure
 
@@ -123,6 +125,7 @@ def axes_of(
     ax.grid(True, color=PALE, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=LABEL, length=3)
+    # axes without a frame
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax

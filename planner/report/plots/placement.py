@@ -160,6 +160,7 @@ def _panel_of_factors(
 ) -> Panel:
     """The outermost factor down and the others across, or the reverse where that is flatter."""
     *inner, outer = factors
+    # ranks count up along a row, as people read
     across, down = tuple(inner), (outer,)
     if prod(factor.size for factor in across) < outer.size:
         return Panel(tier, below, down, across, child_ranks, domains, inner_across=False)

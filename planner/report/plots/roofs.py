@@ -113,8 +113,8 @@ def _subject(roofline: Roofline) -> str:
     if roofline.plan is None:
         return escaped(roofline.accelerator)
     job = roofline.plan.inputs
-    name, part = escaped(job["model"]["name"]), escaped(roofline.accelerator)
-    return f"{name} on {job['num_accelerators']:,} × {part}"
+    name, accelerator = escaped(job["model"]["name"]), escaped(roofline.accelerator)
+    return f"{name} on {job['num_accelerators']:,} × {accelerator}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,7 @@ def _limit(roofline: Roofline, ax: Axes) -> list[int]:
     named, peaks = _flags(roofline), roofline.peak_flops.values()
     left = log10(min(p.intensity for p in roofline.operators) / 60)
     slowest = min(level.bytes_per_second for level in roofline.levels)
+    # right of all ridges, and of all groups
     reach = [4 * max(peaks) / slowest]
     reach += [4 * (point.exposed_intensity or point.intensity) for point in roofline.groups]
     # a name of w inches right of x takes w/width of all decades, at most half of them
@@ -160,6 +161,7 @@ def _limit(roofline: Roofline, ax: Axes) -> list[int]:
     across = width / (right - left)
     lanes = flags([(log10(f.x), text_inches(f.text, SMALL) / across) for f in named])
     bottom = min(point.attainable_flops for point in roofline.operators) / 6
+    # share of the height that is left under the lanes of names
     free = 1 - LANE * (max(lanes, default=0) + 1.5) / height
     ax.set_ylim(bottom, bottom * (max(peaks) / bottom) ** (1 / free))
     return lanes
@@ -168,6 +170,7 @@ def _limit(roofline: Roofline, ax: Axes) -> list[int]:
 def _shared(roofline: Roofline) -> list[tuple[list[Level], tuple[str, Any]]]:
     """Neighbouring levels of one bandwidth together, with the style of the first."""
     pairs = zip(roofline.levels, _styles(roofline), strict=True)
+    # levels of one bandwidth are one line; two would hide each other
     together = [
         list(members) for _, members in groupby(pairs, key=lambda pair: pair[0].bytes_per_second)
     ]
@@ -237,6 +240,7 @@ def _draw_flat_roofs(roofline: Roofline, ax: Axes) -> None:
         named.append(
             (height, f"latency\n{escaped(level.name)} × {messages.members:,}", colour, False)
         )
+    # decades that two lines of text take
     gap = 2.5 * SMALL / 72 / per_decade(ax)[1]
     heights = spread([log10(height) for height, *_ in named], gap)
     for (_, text, colour, main), height in zip(named, heights, strict=True):
@@ -256,6 +260,7 @@ def _draw_operators(roofline: Roofline, ax: Axes) -> None:
         zorder=6, label="operator class, on HBM's roof",
     )  # fmt: skip
     sloped = [point for point in points if point.wall == "bandwidth"]
+    # decades that a line of text takes
     gap = 1.3 * SMALL / 72 / per_decade(ax)[1]
     heights = spread([log10(point.attainable_flops) for point in sloped], gap)
     for point, height in zip(sloped, heights, strict=True):
@@ -335,7 +340,7 @@ def plot_message_seconds(
 ) -> Axes:
     """Seconds of a call against its message size: a curve per tier over its two roofs.
 
-    Dotted: start-up alone and bytes alone; they cross at the latency knee, which is named.
+    Dotted: only start-up, and only bytes; they cross at the latency knee, which is named.
     """
     ax = axes_of(ax, 5.0, 3.8)
     ax.set_xscale("log")

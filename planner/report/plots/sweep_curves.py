@@ -69,7 +69,7 @@ Curves = list[tuple[str, list[Row]]]
 def plot_scaling(rows: Sequence[Row], axes: Sequence[str], ax: Axes | None = None) -> Axes:
     """Throughput of one accelerator against their number: level is perfect scaling.
 
-    A curve per value of the axis with most values beside the count, the others at fixed values.
+    A curve per value of the axis with most values, except the count, the others at fixed values.
     Percent: of the curve's most efficient point.
     """
     curves, legend, fixed = _curves(rows, axes)
@@ -84,6 +84,7 @@ def plot_scaling(rows: Sequence[Row], axes: Sequence[str], ax: Axes | None = Non
         ends.append((y[-1], f"{name}\n{percent(y[-1] / max(y), 0)}".lstrip(), colour))
     counts = sorted({row[COUNT] for _, points in curves for row in points})
     highest = max((row[RATE] for _, points in curves for row in points), default=1.0)
+    # from zero, so that a loss looks as large as it is
     ax.set_ylim(0, 1.12 * highest)
     if counts:
         # half the mean distance of two counts on either side
@@ -111,6 +112,7 @@ def _curves(rows: Sequence[Row], axes: Sequence[str]) -> tuple[Curves, str, str]
     Of several rows at a count the fastest is taken.
     """
     known = with_figure(rows, RATE)
+    # only one further axis can be told apart by colour
     others = [key for key in varying(known, [COUNT, *axes]) if key != COUNT]
     rows_shown, fixed = at_fixed_values(known, axes, [COUNT, *others[:1]])
     by_name: dict[str, dict[int, Row]] = {}

@@ -131,6 +131,7 @@ def plot_heat_map(
     _, form, more_is_better = FORMS[value]
     known = with_figure(grid.cells.values(), value)
     figures = [row[value] for row in known] or [0.0, 1.0]
+    # equal figures would leave the scale without a length
     scale = Normalize(min(figures), max(figures) if max(figures) > min(figures) else None)
     ax = _axes(grid, ax)
     colours = colormaps["cividis" if more_is_better else "cividis_r"]
@@ -213,6 +214,7 @@ def _axes(grid: Grid, ax: Axes | None) -> Axes:
     right, foot = LEGEND if many else RIGHT, BOTTOM + (0.8 if are_names else 0)
     width = min(max(columns * cell_width + left + right, NARROWEST), WIDEST)
     y_name = text_inches(grid.names[grid.y], LABEL) if grid.y else 0.0
+    # a page can be printed
     height = min(max(rows * cell_height, 0.6, y_name), 9.0) + TOP + foot
     box = (left / width, foot / height, 1 - (left + right) / width, 1 - (TOP + foot) / height)
     ax = axes_of(ax, width, height, box)
@@ -270,6 +272,7 @@ def _draw(grid: Grid, ax: Axes, look: Callable[[Row], Look], known: set[int]) ->
         place: wrapped(text, 0.94 * cell_width, CELL_TEXT) for place, (*_, text) in looks.items()
     }
     sizes = (_fitting_size(text, cell_width, cell_height) for text in texts.values())
+    # one size for all cells, that of the longest text
     size = min(sizes, default=SMALL)
     for (i, j), (colour, hatch, _) in looks.items():
         has_plan = id(grid.cells[i, j]) in known

@@ -80,6 +80,7 @@ def plot_time(plan: Plan, ax: Axes | None = None) -> Axes:
             f"{seconds(value)} · {percent(value / step)}", (value, row), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=SMALL,
         )  # fmt: skip
+    # space for the figures right of the longest bar
     ax.set_xlim(0, 1.22 * max(terms.values()))
     ax.set_ylim(len(terms) - 0.45, -0.55)
     ax.set_yticks(range(len(terms)), [term_words(term) for term in terms], fontsize=LABEL)
@@ -87,7 +88,7 @@ def plot_time(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.grid(False, axis="y")
     ax.set_xlabel("Seconds of a step, on a rank of the slowest stage", fontsize=LABEL)
     ax.legend(loc="lower right", fontsize=SMALL, framealpha=1, edgecolor=PALE)
-    # the title stands over the names of the terms too
+    # the title begins over the names of the terms
     title(ax, _time_title(plan.time, step), x=-1.65 / inches(ax)[0])
     return ax
 
@@ -135,6 +136,7 @@ def plot_memory(plan: Plan, ax: Axes | None = None) -> Axes:
     memory = plan.memory
     assert memory is not None
     stages = _shown_stages(memory)
+    # as wide as the bars need, and not too narrow for the title
     width = min(max(3.4 + 0.5 * len(stages), 4.4), WIDTH)
     ax = axes_of(ax, width, 3.8, (0.6 / width, 0.13, 1 - 1.85 / width, 0.77))
     terms = [term for term in memory.terms if any(stage.get(term, 0) > 0 for stage in stages)]
@@ -143,6 +145,7 @@ def plot_memory(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.axhline(capacity, color=BLACK, linewidth=1.2, linestyle=(0, (5, 2)))
     ax.set_xlim(-0.6, len(stages) - 0.4)
     highest = max(capacity, *heights, (memory.peak_high_bytes or 0.0) / 1e9)
+    # space for the figures over the highest bar
     ax.set_ylim(0, 1.12 * highest)
     ax.annotate(
         f"capacity {capacity:.1f} GB", (len(stages) - 0.4, capacity), xytext=(-2, 3),
@@ -150,6 +153,7 @@ def plot_memory(plan: Plan, ax: Axes | None = None) -> Axes:
     )  # fmt: skip
     _draw_interval(memory, plan.bar_coverage or 0.0, [stage["stage"] for stage in stages], ax)
     _write_sizes(memory, stages, terms, ax)
+    # at most 32 numbers fit under the bars
     every = -(-len(stages) // 32)
     ax.set_xticks(list(range(len(stages)))[::every], [f"{s['stage']:g}" for s in stages[::every]])
     ax.grid(False, axis="x")
@@ -167,7 +171,7 @@ def plot_memory(plan: Plan, ax: Axes | None = None) -> Axes:
 
 
 def _shown_stages(memory: MemoryReport) -> list[Stage]:
-    """The stages to draw; the worst alone from a plan file that holds only the stages' sums."""
+    """The stages to draw; only the worst one from a plan file that holds only the stages' sums."""
     known = [term for term in memory.terms if all(term in stage for stage in memory.by_stage)]
     if not known:
         return [{**memory.terms, "stage": memory.worst_stage}]

@@ -93,6 +93,7 @@ def plot_timeline(
 def _draw_rank(timeline: Timeline, rank: int, cut: Cut, ax: Axes) -> None:
     """The boxes of a rank, those of one colour and height together."""
     spans = timeline.ranks[rank]
+    # passes that start together run beside each other, as in DualPipe
     paired = {a.start for a, b in pairwise(spans) if a.start == b.start}
     by_look: dict[tuple[str, bool], list[tuple[float, float, str]]] = defaultdict(list)
     for span in spans:
@@ -202,6 +203,7 @@ def _label_axes(ax: Axes, timeline: Timeline, cut: Cut) -> None:
     for label in labels[1::2] if cut.gap else labels[1:]:
         label.set_horizontalalignment("right")
     pp = timeline.pipeline.pp
+    # at most 32 numbers fit beside the rows
     every = -(-pp // 32)
     ax.set_yticks(range(0, pp, every), [str(rank) for rank in range(0, pp, every)])
     ax.set_ylabel("Rank", fontsize=LABEL)

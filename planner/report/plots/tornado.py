@@ -44,6 +44,7 @@ def base_of(rows: Sequence[Row], axes: Sequence[str]) -> Row | None:
     known = with_figure(rows, RATE)
     moving = varying(known, axes)
     places = [tuple(identity(row.get(key)) for key in moving) for row in known]
+    # pairs grow with the square of the rows
     if len(known) > MOST_COMPARED or not known:
         return _middle(known, axes)
     neighbours = [

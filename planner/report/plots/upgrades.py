@@ -75,6 +75,7 @@ def _scale(gains: Sequence[float], ax: Axes) -> None:
     ax.grid(False, axis="y")
     ax.axvline(0, color="black", linewidth=0.8)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    # else neighbouring ticks would have the same label
     digits = 1 if high - low < 5 * MINIMUM_RANGE else 0
     ax.xaxis.set_major_formatter(lambda value, _: percent(value, digits))
     ax.set_xlabel("Share of a step that is saved", fontsize=LABEL)

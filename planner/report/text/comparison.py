@@ -43,6 +43,7 @@ from planner.report.text.terms import term_words
 def evaluations_report(results: Sequence[Plan | IllegalLayoutError]) -> RenderableType:
     """A row per layout in the order given; the fastest that fits is marked."""
     fitting = [result for result in results if isinstance(result, Plan) and _fits(result)]
+    # a layout that does not fit may be faster, but cannot run
     fastest = min(fitting, key=lambda plan: plan.step_seconds or 0.0, default=None)
     rows = [
         _evaluation(number, result, result is fastest) for number, result in enumerate(results, 1)

@@ -242,6 +242,7 @@ def _against_ridges(group: GroupPlace) -> Iterator[str]:
     here = _times_ridge(group.ridge_ratio)
     tiers = list(group.ridge_ratios)
     outer = {t: group.ridge_ratios[t] for t in tiers[tiers.index(group.tier) + 1 :]}
+    # the first such tier says why the group does not live further out
     too_slow = {t: ratio for t, ratio in outer.items() if ratio is not None and ratio < 1}
     if group.ridge_ratio < 1:
         yield f"At {here} the ridge, its links take longer than compute at the peak."

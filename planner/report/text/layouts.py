@@ -32,6 +32,7 @@ def layout_labels(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     """A label each; labels that would be equal name the other keys in which they differ."""
     labels = [layout_label(document) for document in documents]
     for label in dict.fromkeys(labels):
+        # keys are appended only where they differ: labels stay short
         equal = [i for i, own in enumerate(labels) if own == label]
         for key in NOT_IN_LABELS:
             values = [documents[i].get(key) for i in equal]
@@ -73,6 +74,7 @@ def degrees_in_words(document: Mapping[str, Any]) -> str:
     data = f"data {d['dp']}"
     if d["dp_replicate"] > 1:
         data += f" ({d['dp_shard']} sharded × {d['dp_replicate']} replicated)"
+    # a degree of 1 is no parallelism
     degrees = {
         tensor: d["tp"],
         context: d["cp"],

@@ -73,10 +73,10 @@ def _counted_cells(errors: Document) -> tuple[str, ...]:
     return f"{errors['rows']:,}", *error_cells(errors)
 
 
-def _errors(title: str, parts: Mapping[str, Document], total: Document) -> RenderableType:
+def _errors(title: str, groups: Mapping[str, Document], total: Document) -> RenderableType:
     rows: list[Row] = [
         (printable(name), *_counted_cells(errors))
-        for name, errors in sorted(parts.items(), key=lambda item: -item[1]["rows"])
+        for name, errors in sorted(groups.items(), key=lambda item: -item[1]["rows"])
     ]
     rows.append((Text("all", STRONG), *_counted_cells(total)))
     return section(title, table([("", "w"), *COUNTED_COLUMNS], rows))

@@ -24,8 +24,10 @@ def seconds(value: float, digits: int = 3) -> str:
     """Seconds with the unit that fits: '5.12 s', '34.1 ms'; days and hours are not used."""
     if value == 0:
         return "0 s"
+    # the unit is chosen after rounding: 0.9999 is 1.00 s, not 1,000 ms
     size = _rounded(abs(value), digits)
     factor, unit = next(((f, u) for f, u in _SECONDS if size >= f), _SECONDS[-1])
+    # more digits than asked for, but no powers of ten
     if size >= 10 ** (digits - 1):
         return f"{value:,.0f} s"
     return f"{_significant(value / factor, digits)} {unit}"
@@ -44,6 +46,7 @@ def signed_seconds(value: float, digits: int = 3) -> str:
 def milliseconds(value: float) -> str:
     """Milliseconds without unit, for a column: '1,234.5'."""
     number = value * 1e3
+    # one decimal would show small values as 0.0
     return f"{number:,.1f}" if abs(number) >= 0.1 or number == 0 else f"{number:.3f}"
 
 
@@ -73,6 +76,7 @@ def in_words(value: float) -> str:
 
 def compact(value: float) -> str:
     """A ratio over many decades in few characters: '295', '6,013', '2.9e5'."""
+    # outside of these limits a plain number is long, or all zeros
     if value and (abs(value) >= 1e5 or abs(value) < 0.1):
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(exponent)}"

@@ -38,6 +38,7 @@ Column = tuple[str, str]
 
 def printable(text: object) -> str:
     """Text of a file on one line without control characters, which a terminal would obey."""
+    # escape sequences could move the cursor or hide text; line breaks would break tables
     return "".join(c if c.isprintable() else "�" for c in " ".join(str(text).split()))
 
 
@@ -53,6 +54,7 @@ def plain_text(report: RenderableType, width: int = 100) -> str:
         file=buffer, width=width, markup=False, highlight=False, emoji=False, no_color=True,
         force_terminal=False,
     )  # fmt: skip
+    # rich pads lines to the full width, which a file does not need
     plain.print(report)
     return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
@@ -74,6 +76,7 @@ class Bar:
         if options.ascii_only:
             drawn = "#" * round(self.share * width)
         else:
+            # block characters have eight widths per column
             full, eighths = divmod(round(self.share * width * 8), 8)
             drawn = BLOCKS[8] * full + (BLOCKS[eighths] if eighths else "")
         rest = width - len(drawn)
@@ -82,6 +85,7 @@ class Bar:
         yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        # narrower than 4 columns a bar shows nothing
         return Measurement(4, min(options.max_width, WIDEST_BAR))
 
 
@@ -98,6 +102,7 @@ class Phrases:
         last = len(self.phrases) - 1
         for position, phrase in enumerate(self.phrases):
             piece = phrase + (self.joint if position < last else "")
+            # a joint at the end of a line loses its blank, so it is not measured
             if lines and cell_len(lines[-1] + piece.rstrip()) <= options.max_width:
                 lines[-1] += piece
             else:
@@ -125,6 +130,7 @@ class Section(Group):
     def __init__(self, title: str, *body: RenderableType) -> None:
         self.title = title
         self.body = body
+        # (top, right, bottom, left)
         indented = (Padding(block, (0, 0, 0, 2)) for block in body)
         super().__init__(Text(""), Text(title, STRONG), *indented)
 
@@ -148,6 +154,7 @@ def facts(rows: Iterable[Fact]) -> Table:
 def table(columns: Sequence[Column], rows: Iterable[Row]) -> Table:
     """Rows under column heads, without lines."""
     shown = Table(
+        # no lines: two blanks between columns, none after the last
         box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=FAINT,
         show_header=any(head for head, _ in columns),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A roofline for the terminal: the roofs, the knees, and what stands under them."""
+"""A roofline for the terminal: the roofs, the knees, and what is under them."""
 
 from __future__ import annotations
 

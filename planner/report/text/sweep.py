@@ -26,7 +26,7 @@ from planner.report.text.sweep_rows import Row as Point
 from planner.sweep import Sweep
 
 MOST_ROWS = 10
-WIDEST_HEADS = 24  # columns; longer names of axes stand above the table
+WIDEST_HEADS = 24  # columns; longer names of axes are above the table
 WIDEST_VALUE = 20  # columns; of a longer path the end is shown
 STATUSES = ("optimal", "feasible", "infeasible", "unknown", "failed")
 

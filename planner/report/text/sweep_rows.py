@@ -105,6 +105,7 @@ def varying(rows: Sequence[Row], axes: Iterable[str]) -> list[str]:
 
     Of axes that are stepped together only the first, or the count of accelerators.
     """
+    # the count of accelerators first, so that of axes stepped with it, it is the one that is kept
     keys = sorted(dict.fromkeys(axes), key=lambda key: key != COUNT)
     number = {key: len(values_of(rows, key)) for key in keys}
     chosen: list[str] = []
@@ -159,6 +160,7 @@ def where(values: Mapping[str, Any]) -> str:
 def reason_of(row: Row) -> str:
     """Why a point has no plan, without the file, line and key that an error begins with."""
     reason = printable(row.get("reason") or "")
+    # errors begin with file, line and key, which have no blanks
     pieces = reason.split(": ")
     start = next((i for i, piece in enumerate(pieces) if " " in piece), 0)
     return ": ".join(pieces[start:])
@@ -172,7 +174,7 @@ def text_without_plan(row: Row) -> str:
 
 
 def degrees_of(row: Row) -> str:
-    """The degrees of a layout beside data parallelism: 'tp8 pp2', or 'dp only'."""
+    """The degrees of a layout besides data parallelism: 'tp8 pp2', or 'dp only'."""
     degrees = [
         f"{axis}{row[f'layout.{axis}']}"
         for axis in ("tp", "cp", "ep", "pp")

@@ -33,6 +33,7 @@ def short_term(term: str) -> str:
 def with_small_ones_summed(terms: Mapping[str, float], step_seconds: float) -> dict[str, float]:
     """Seconds of the terms, those below SMALL_FRACTION of the step together as SMALLER_TERMS."""
     shown = {n: v for n, v in terms.items() if v >= SMALL_FRACTION * step_seconds}
+    # so that the rows add up to the step
     rest = sum(terms.values()) - sum(shown.values())
     return shown | ({SMALLER_TERMS: rest} if rest > 1e-6 * step_seconds else {})
 
@@ -42,6 +43,7 @@ def time_table(
 ) -> Table:
     """A row per term with seconds, share and a bar in `style(term)`; last the step, their sum."""
     unit, unit_seconds = column_unit(step_seconds)
+    # bars are relative to the longest term, so that short ones can be compared
     longest = max(terms.values(), default=1.0)
 
     def row(name: str | Text, seconds: float, bar: Bar | str) -> Row:

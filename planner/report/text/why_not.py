@@ -121,6 +121,7 @@ def _layouts(answer: WhyNot) -> RenderableType | None:
     if other is None and answer.miss is not None:
         other = answer.miss["layout"]
     shown = [document for document in (best, other) if document is not None]
+    # labels of both together, so that equal ones are told apart
     labels = dict(zip(map(id, shown), layout_labels(shown), strict=True))
     rows: list[Fact] = []
     if best is not None:
@@ -166,6 +167,7 @@ def _miss(miss: Mapping[str, Any] | None) -> RenderableType | None:
 
 
 def _nearest(answer: WhyNot) -> RenderableType | None:
+    # each rule names its nearest values already
     if not answer.nearest or (answer.rules and all(rule.nearest for rule in answer.rules)):
         return None
     what = "fit" if answer.verdict == "unfit" else "are legal"

@@ -1,4 +1,4 @@
-"""The choice of what a scenario leaves open beside the layout: accelerators, precision, batch."""
+"""The choice of what a scenario leaves open besides the layout: accelerators, precision, batch."""
 
 from __future__ import annotations
 
@@ -111,6 +111,7 @@ def _options(choice: Choice) -> RenderableType | None:
     best = next((o.value for o in solved if o.status == "chosen" and o.value), None)
     if best is None:
         return None
+    # of many options only the best ones, but listed by size
     shown = sorted(solved, key=lambda option: option.value or 0.0)[:MOST_ROWS]
     rows = [
         (f"{option.num_accelerators:,}", option.precision, *_cells(choice, option, best))

@@ -118,7 +118,7 @@ def _traffic_rows(name: str, group: GroupReport) -> list[Row]:
     }
     rows: list[Row] = []
     for tier, cost in (crossed or {ABSENT: {}}).items():
-        first = not rows  # what holds for the whole group stands in its first row
+        first = not rows  # what holds for all tiers of the group is in its first row
         rows.append(
             (
                 Text(name if first else "", STRONG),
@@ -147,6 +147,7 @@ def swaps(plan: Plan) -> RenderableType | None:
     if not plan.swaps or not plan.step_seconds:
         return None
     rows: list[Row] = []
+    # the dearest first, pairs that cannot be swapped last
     for swap in sorted(plan.swaps, key=lambda s: (s.seconds is None, -(s.seconds or 0.0))):
         pair = " ↔ ".join(swap.atoms)
         if swap.seconds is None:

@@ -105,7 +105,7 @@ def _interval(
 
 
 def mfu_of_peak(plan: Plan) -> str:
-    """'52.8 % of 989.5 TFLOP/s dense BF16'; the share alone where the peak is not known."""
+    """'52.8 % of 989.5 TFLOP/s dense BF16'; only the share where the peak is not known."""
     return f"{percent(plan.mfu or 0.0)}{_of_peak(plan)}"
 
 
@@ -125,6 +125,7 @@ def _mfu(plan: Plan) -> RenderableType | None:
         return None
     text = Text(percent(plan.mfu), STRONG)
     text.append(_of_peak(plan), "not bold")
+    # for comparison with runs in BF16
     if plan.mfu_bf16 is not None and _peak_precision(plan) != "BF16":
         text.append(f", {percent(plan.mfu_bf16)} of dense BF16", "not bold")
     text.append(f", {NOT_COUNTED}", "not bold")
@@ -135,6 +136,7 @@ def _mfu(plan: Plan) -> RenderableType | None:
 
 def _memory(plan: Plan, memory: MemoryReport) -> RenderableType:
     text = Text(memory.verdict if memory.verdict != "no" else "does not fit")
+    # the verdict in the colour of a traffic light
     text.stylize(f"bold {VERDICT_STYLES[memory.verdict]}")
     free = memory.capacity_bytes - memory.peak_bytes
     headroom = f"{_with_unit(free)} free" if free >= 0 else f"{_with_unit(-free)} over"

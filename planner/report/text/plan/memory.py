@@ -78,6 +78,7 @@ def stages(memory: MemoryReport | None) -> RenderableType | None:
     known = [term for term in memory.terms if all(term in stage for stage in memory.by_stage)]
     if len(memory.by_stage) < 2 or not known:
         return None
+    # compared as they are written: a difference that cannot be seen is none
     sizes = {term: [gigabytes(stage[term]) for stage in memory.by_stage] for term in known}
     differing = [term for term in known if len(set(sizes[term])) > 1]
     equal = [term for term in known if term not in differing and memory.terms[term] > 0]

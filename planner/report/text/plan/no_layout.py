@@ -83,5 +83,6 @@ def _relaxations(relaxations: Sequence[Mapping[str, Any]]) -> RenderableType | N
 
 
 def _yaml(value: object) -> str:
+    # YAML's null, true and false are written as in JSON
     is_word = value is None or isinstance(value, bool)
     return json.dumps(value) if is_word else printable(value)

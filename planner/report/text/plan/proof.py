@@ -61,6 +61,7 @@ def _tie(plan: Plan, robust: bool) -> str | None:
     """Why the plan shown is not the one of the objective's value."""
     assert plan.objective_seconds is not None
     shown_seconds = plan.step_seconds_high if robust else plan.step_seconds
+    # more than rounding
     if shown_seconds is None or shown_seconds <= plan.objective_seconds * (1 + 1e-9):
         return None
     above = percent(shown_seconds / plan.objective_seconds - 1, 2)

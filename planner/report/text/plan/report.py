@@ -17,6 +17,7 @@ from planner.report.text.plan import choice, groups, head, memory, no_layout, no
 def plan_report(plan: Plan) -> Group:
     """The whole report of a plan, of an evaluated layout, or of why there is none."""
     scenario = _scenario(plan)
+    # without a layout there is nothing but the reasons
     if plan.layout is None:
         return stacked(
             head.subject(scenario), *no_layout.reasons(plan), warnings_section(plan.warnings)

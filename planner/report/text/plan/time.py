@@ -66,6 +66,7 @@ def differing_terms(
     terms: Mapping[str, float], groups: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Phrases:
     """The terms that differ most, traffic with its tier: 'bubble +0.9 s, tp on leaf +0.4 s'."""
+    # what is small next to the largest difference does not explain anything
     largest = by_size(terms)[:SHOWN_TERMS]
     most = abs(largest[0][1]) if largest else 0.0
     return Phrases(
