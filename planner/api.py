@@ -63,8 +63,8 @@ from planner.problem.model import Model
 from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
-from planner.report.notebooks import show_in_notebooks
-from planner.report.page.pages import Report, report
+from planner.report.display import show_as_reports
+from planner.report.page.report import Report, report
 from planner.search.interface import Progress, Watch
 from planner.sweep import Sweep, read_sweep, run_sweep
 
@@ -98,10 +98,10 @@ def schema(kind: str) -> dict[str, Any]:
     return SCHEMAS[kind].model_json_schema(by_alias=True)
 
 
-show_in_notebooks(
+show_as_reports(
     Check, CollectivesValidation, Comparison, Diagnosis, Explanation, FabricCalibration,
     ImportedModel, IntervalCalibration, KernelCalibration, KernelsValidation, LeaveOneOut,
-    OwnCalibration, Plan, Roofline, RunsCalibration, Validation, WhyNot,
+    OwnCalibration, Plan, Roofline, RunsCalibration, Shrunk, Sweep, Validation, WhatIf, WhyNot,
 )  # fmt: skip
 
 __all__ = [

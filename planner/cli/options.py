@@ -1,18 +1,23 @@
-"""Options that several commands share, and the checks click does not do."""
+"""Options that several commands share, and the checks that click does not do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from planner.errors import nearest_of
 
+if TYPE_CHECKING:
+    from planner.problem.scenario import Scenario
+
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
-
+Half = Literal["fit", "test", "all"]
 
 _EXAMPLES = {"KEY=VALUE": "training.global_batch_size=512", "NAME=VALUE": "NNODES=16"}
 
@@ -27,12 +32,15 @@ class Choice(click.Choice[str]):
         return f"'{value}' is not one of {', '.join(self.choices)}{hint}"
 
 
+# ---------------------------------------------------------------- checks of values
+
+
 def assignments(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
     """KEY=VALUE, any number of times, as a mapping."""
-    overrides = {}
-    for text in given:
+    values = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(
@@ -40,23 +48,92 @@ def assignments(
                 ctx,
                 param,
             )
-        if key.strip() in overrides:
+        if key.strip() in values:
             raise click.BadParameter(f"{key.strip()} is set twice", ctx, param)
-        overrides[key.strip()] = value.strip()
-    return overrides
+        values[key.strip()] = value.strip()
+    return values
 
 
-def _finite(ctx: click.Context, param: click.Parameter, given: float | None) -> float | None:
-    if given is not None and not math.isfinite(given):
-        raise click.BadParameter(f"{given} is not a finite number", ctx, param)
-    return given
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    # click's FloatRange lets nan through
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number", ctx, param)
+    return value
 
 
-def _quality(ctx: click.Context, param: click.Parameter, given: str) -> str:
-    letters = given.upper()
+def _quality(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    letters = text.upper()
     if not letters or set(letters) - set("ABCD"):
-        raise click.BadParameter(f"'{given}' is not made of the letters A to D", ctx, param)
+        raise click.BadParameter(f"'{text}' must be made of the letters A to D", ctx, param)
     return letters
+
+
+# ---------------------------------------------------------------- several options, one value
+
+
+def gathered(cls: Any, name: str) -> Decorator:
+    """Give a command one value of a dataclass, `name`, instead of a parameter for each field."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def with_one_value(**values: Any) -> Any:
+            # what the dataclass does not name belongs to the command itself
+            own = {item.name: values.pop(item.name) for item in fields(cls)}
+            return command(**values, **{name: cls(**own)})
+
+        return with_one_value
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class NamedScenario:
+    """A scenario as the command line names it: a shipped name or a file, changed by --set."""
+
+    scenario: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def load(self, changes: Mapping[str, str] | None = None) -> Scenario:
+        """The scenario, with further changes.
+
+        Raises:
+            InputError: no such scenario, or a value of it is wrong.
+        """
+        from planner import api
+
+        return api.load_scenario(self.scenario, {**self.overrides, **(changes or {})})
+
+
+def scenario(command: Command) -> Command:
+    """SCENARIO and --set, as the parameter `named` of type `NamedScenario`"""
+    # the help lists options in the order of the decorators, the outermost first
+    return click.argument("scenario")(overrides(gathered(NamedScenario, "named")(command)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which measured runs count: letters of quality, the least MFU of timed ones, and the half."""
+
+    quality: str
+    min_mfu: float
+    half: Half
+
+
+def rows(min_mfu: float, half: Half) -> Decorator:
+    """--quality, --min-mfu and --half, as the parameter `rows` of type `Rows`"""
+
+    def decorate(command: Command) -> Command:
+        half_option = click.option(
+            "--half", type=Choice(["fit", "test", "all"]), default=half, show_default=True,
+            help="Rows that coefficients are fitted on (fit), held-out rows (test), or all.",
+        )  # fmt: skip
+        command = half_option(gathered(Rows, "rows")(command))
+        return quality(minimum_mfu(min_mfu)(command))
+
+    return decorate
+
+
+# ---------------------------------------------------------------- single options
 
 
 def as_json(command: Command) -> Command:
@@ -94,7 +171,7 @@ def robust(command: Command) -> Command:
     """--robust"""
     return click.option(
         "--robust", is_flag=True,
-        help="Choose by the upper ends of the error bars of step time and peak memory.",
+        help="Choose by the upper ends of the prediction intervals of step time and peak memory.",
     )(command)  # fmt: skip
 
 
@@ -110,21 +187,13 @@ def quality(command: Command) -> Command:
     """--quality AB"""
     return click.option(
         "--quality", default="AB", show_default=True, callback=_quality, metavar="LETTERS",
-        help="Qualities of measured rows to score.",
+        help="Qualities of the measured rows to use.",
     )(command)  # fmt: skip
 
 
-def min_mfu(default: float = 0.0) -> Decorator:
+def minimum_mfu(default: float) -> Decorator:
     """--min-mfu F"""
     return click.option(
         "--min-mfu", type=click.FloatRange(0, 1), default=default, show_default=True,
-        callback=_finite, help="Leave out timed rows of lower measured MFU.",
-    )  # fmt: skip
-
-
-def half(default: str) -> Decorator:
-    """--half fit|test|all"""
-    return click.option(
-        "--half", type=Choice(["fit", "test", "all"]), default=default, show_default=True,
-        help="Which half of the rows: the one parameters are fitted on, or the other.",
+        callback=_finite, help="Leave out timed rows with a lower measured MFU.",
     )  # fmt: skip

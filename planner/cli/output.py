@@ -15,8 +15,9 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-REPORT_WIDTH = 100
-NARROWEST = 40  # columns; less is what a terminal says that knows no width
+REPORT_COLUMNS = 100
+MIN_COLUMNS = 40
+"""A terminal that does not know its width reports fewer columns than this."""
 
 
 def json_text(document: Any) -> str:
@@ -30,14 +31,15 @@ def print_json(document: Any) -> None:
 
 
 def print_report(report: RenderableType) -> None:
-    """A report on stdout: colours and the terminal's width there, plain text in a pipe."""
+    """A report on stdout: with colours and as wide as a terminal there, as plain text in a pipe."""
     from planner.report.text.pieces import console, plain_text
 
+    # rich finds out whether stdout is a terminal, and how wide
     terminal = console(sys.stdout)
-    if terminal.is_terminal and terminal.width >= NARROWEST:
+    if terminal.is_terminal and terminal.width >= MIN_COLUMNS:
         terminal.print(report)
     else:
-        click.echo(plain_text(report, max(terminal.width, NARROWEST)), nl=False)
+        click.echo(plain_text(report, max(terminal.width, MIN_COLUMNS)), nl=False)
 
 
 def show(document: Any, report: RenderableType, as_json: bool) -> None:
@@ -49,7 +51,7 @@ def show(document: Any, report: RenderableType, as_json: bool) -> None:
 
 
 def write_file(path: str | Path, text: str) -> None:
-    """Write a file into its folder, made if need be, and say so on stderr."""
+    """Write a file, make its folder where there is none, and report it on stderr."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,4 +74,4 @@ def write_results(folder: str, name: str, document: Any, report: RenderableType)
     """Write the document as `name` and the report as report.txt."""
     from planner.report.text.pieces import plain_text
 
-    write(folder, {name: json_text(document), "report.txt": plain_text(report, REPORT_WIDTH)})
+    write(folder, {name: json_text(document), "report.txt": plain_text(report, REPORT_COLUMNS)})

@@ -1,4 +1,4 @@
-"""How the program ends: errors as one paragraph, exit codes, interrupts, closed pipes.
+"""The program: its group of commands, errors as one paragraph, exit codes, interrupts, pipes.
 
 Nothing here imports more than click and the exceptions: `planner --help` must be quick.
 """
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from planner import __version__
 from planner.errors import InputWarning, PlannerError, nearest_of, one_paragraph
 
 DONE, NO_LAYOUT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -27,6 +28,7 @@ class Subjects(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of a name; an unknown name is answered with the nearest one."""
+        # click offers no suggestions for commands
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             known = self.list_commands(ctx)
@@ -43,18 +45,22 @@ class Program(Subjects):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run and exit: 0 done, 1 no layout fits (or cannot be expressed), 2 bad input."""
+        # click would print its errors in its own form and exit: both are done here
         extra["standalone_mode"] = False
-        _say_what_can_be_said()
+        _make_streams_printable()
         try:
             with warnings.catch_warnings():
+                # Python shows a warning once per place in the code; every input has its own
                 warnings.simplefilter("always", InputWarning)
                 warnings.showwarning = _warn
                 result = super().main(args, prog_name or "planner", **extra)
+            # a full disk or a closed pipe shows now, while it can be answered
             sys.stdout.flush()
             code = result if isinstance(result, int) else DONE
         except PlannerError as error:
             code = _fail(str(error), error.exit_code)
         except NoArgsIsHelpError as error:
+            # the help of a group that was called without a command
             click.echo(error.format_message(), err=True)
             code = BAD_INPUT
         except click.UsageError as error:
@@ -65,6 +71,7 @@ class Program(Subjects):
             code = _fail(error.format_message(), BAD_INPUT)
         except KeyboardInterrupt:
             code = INTERRUPTED
+        # the reader, such as `head`, has what it wanted: no message
         except BrokenPipeError:
             _drop_output()
             code = NO_LAYOUT
@@ -72,6 +79,21 @@ class Program(Subjects):
             code = _fail(f"output or input failed: {error.strerror or error}", BAD_INPUT)
             _drop_output()
         sys.exit(code)
+
+
+@click.group(
+    cls=Program,
+    name="planner",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="planner")
+def main() -> None:
+    """Choose how to split a training job over the bandwidth tiers of a cluster, with a proof.
+
+    SCENARIO is a shipped name (`planner list scenarios`) or a YAML file. PLAN is a plan.json or
+    the folder that holds one. Exit codes: 0 done, 1 no layout fits or a target cannot express the
+    plan, 2 bad input.
+    """
 
 
 def _usage(error: click.UsageError) -> str:
@@ -95,8 +117,8 @@ def _warn(
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True)
 
 
-def _say_what_can_be_said() -> None:
-    """Let signs that the terminal's encoding lacks be replaced, and nothing be a stream."""
+def _make_streams_printable() -> None:
+    """Replace characters that the terminal's encoding lacks, and closed streams by silent ones."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

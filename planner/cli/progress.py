@@ -1,8 +1,8 @@
-"""How far a search is, on stderr, and Ctrl-C that ends it with the best so far.
+"""How far a search is, on stderr, and Ctrl-C that ends it with the best layout so far.
 
-Nothing is said in the first second. On a terminal one line changes in place; elsewhere a line is
+Nothing is printed in the first second. On a terminal one line changes in place; elsewhere a line is
 written after 1, 2, 4, 8 … seconds. The first Ctrl-C asks the search to stop: what it has is shown
-with its gap. The second ends the program at once, as does one while nothing is searched.
+with its gap. The second ends the program at once, and so does the first while nothing is searched.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ QUIET_SECONDS = 1.0
 REFRESH_SECONDS = 0.2
 
 
-def told(progress: Progress) -> str:
-    """'1,234 layouts, 56 opened, 7,890 placements; best 7.05 s, gap 1.2 %'."""
+def progress_line(progress: Progress) -> str:
+    """'1,234 layouts, 56 searched in full, 7,890 placements; best 7.05 s, gap 1.2 %'."""
     from math import inf
 
     from planner.report.text.numbers import percent, seconds
@@ -33,7 +33,7 @@ def told(progress: Progress) -> str:
     if not progress.layouts:
         return "enumerating layouts"
     text = (
-        f"{progress.layouts:,} layouts, {progress.opened:,} opened, "
+        f"{progress.layouts:,} layouts, {progress.opened:,} searched in full, "
         f"{progress.placements:,} placements"
     )
     if progress.best_seconds == inf:
@@ -42,30 +42,30 @@ def told(progress: Progress) -> str:
     return f"{text}; best {seconds(progress.best_seconds, 4)}, gap {gap}"
 
 
-def saying() -> Callable[[str], None] | None:
-    """Who is told what is planned next, where many plans are made; nobody off a terminal."""
+def announcer() -> Callable[[str], None] | None:
+    """What prints which plan is made next, where many are; None off a terminal."""
     if not sys.stderr.isatty():
         return None
     return lambda text: click.echo(f"planning: {text}", err=True)
 
 
-class Follower:
+class SearchWatch:
     """The watch of a search: shows its progress, and stops it once interrupted.
 
-    Used as a context: inside, the first SIGINT is taken as the wish to stop.
+    Used as a context: inside, the first SIGINT means that the search shall stop.
     """
 
     def __init__(self) -> None:
         self.interrupted = False
-        self._started = time.monotonic()
-        self._next = self._started + QUIET_SECONDS
-        self._pause = QUIET_SECONDS
-        self._status: Any = None
-        self._before: Any = None
+        self._next_seconds = time.monotonic() + QUIET_SECONDS
+        self._pause_seconds = QUIET_SECONDS
+        self._status: Any = None  # rich's, once a line is shown on a terminal
+        self._previous_handler: Any = None
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> SearchWatch:
+        # only the main thread may set handlers
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._interrupt)
+            self._previous_handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
     def __exit__(
@@ -74,18 +74,21 @@ class Follower:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore()
+        self._restore_handler()
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def __call__(self, progress: Progress, /) -> bool:
-        """Show how far the search is, if it is time; whether it shall stop."""
+        """Show how far the search is, if it is time; return whether it shall stop."""
+        # the search calls often; most calls must cost nothing
         now = time.monotonic()
-        if now >= self._next:
-            self._show(told(progress))
-            self._next = now + (REFRESH_SECONDS if self._status is not None else self._pause)
-            self._pause *= 2
+        if now >= self._next_seconds:
+            self._show(progress_line(progress))
+            on_terminal = self._status is not None
+            self._next_seconds = now + (REFRESH_SECONDS if on_terminal else self._pause_seconds)
+            # a log of a long search must stay short
+            self._pause_seconds *= 2
         return self.interrupted
 
     def _show(self, text: str) -> None:
@@ -93,6 +96,7 @@ class Follower:
             click.echo(f"planner: searching: {text}", err=True)
             return
         if self._status is None:
+            # loaded only for a search that takes longer than a second
             from rich.console import Console
 
             self._status = Console(stderr=True, highlight=False).status(text)
@@ -100,13 +104,14 @@ class Follower:
         self._status.update(text)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        # from here on Ctrl-C has its usual effect, so that the second one ends the program
         self.interrupted = True
-        self._restore()
+        self._restore_handler()
         click.echo(
             "planner: stopping with the best so far; interrupt again to end at once", err=True
         )
 
-    def _restore(self) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+    def _restore_handler(self) -> None:
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
+            self._previous_handler = None

@@ -263,11 +263,6 @@ UNLABELLED = (
 """Keys that labels leave out; a key that is neither here nor in LABELS is shown by its name."""
 
 
-def layout_label(document: Mapping[str, Any]) -> str:
-    """The label of a layout's document: 'tp8 pp16 dp128 mbs1 zero1'."""
-    return Layout.from_document(document).label()
-
-
 COLUMNS: tuple[str, ...] = (
     *(
         key.column

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from planner.errors import InputError
-from planner.sweep.read import Sweep
+from planner.sweep.results import Sweep
 
 Format = Literal["csv", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def require(formats: Iterable[Format]) -> None:
-    """Refuse formats that are unknown or need a library that is not there.
+    """Refuse formats that are unknown or need a library that is not installed.
 
     Raises:
-        InputError: which, and what to install.
+        InputError: which format, and what to install.
     """
     for name in formats:
         if name not in FORMATS:
@@ -39,7 +39,7 @@ def _has_parquet() -> bool:
 
 
 def write_exports(sweep: Sweep, folder: Path, formats: Iterable[Format] = ()) -> list[Path]:
-    """Write sweep.csv and sweep.jsonl, and sweep.parquet where pyarrow is; returns the paths."""
+    """Write sweep.csv, sweep.jsonl and, with pyarrow, sweep.parquet; return the paths."""
     written = {"sweep.csv": _csv(sweep), "sweep.jsonl": _json_lines(sweep)}
     if "parquet" in formats or _has_parquet():
         written["sweep.parquet"] = _parquet(sweep)
@@ -47,9 +47,10 @@ def write_exports(sweep: Sweep, folder: Path, formats: Iterable[Format] = ()) ->
 
 
 def _replace(path: Path, data: bytes) -> Path:
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_bytes(data)
-    os.replace(beside, path)  # noqa: PTH105
+    """Write a file in one step, so that nobody reads half of it."""
+    unfinished = path.with_name(f".{path.name}.part")
+    unfinished.write_bytes(data)
+    os.replace(unfinished, path)  # noqa: PTH105
     return path
 
 
@@ -58,7 +59,7 @@ def _columns(sweep: Sweep) -> list[str]:
 
 
 def _text(value: Any) -> Any:
-    """A value as one cell: lists and mappings as JSON, true and false as in JSON."""
+    """A value as one cell: lists, mappings and booleans as JSON."""
     return json.dumps(value) if isinstance(value, dict | list | bool) else value
 
 
@@ -88,7 +89,7 @@ def _parquet(sweep: Sweep) -> bytes:
 
 
 def _array(pa: Any, values: list[Any]) -> Any:
-    """One column; of values of several kinds, such as an axis may have, their JSON."""
+    """One column; where an axis has values of several types, their JSON."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.layouts.layout import layout_label
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario
 
@@ -19,7 +19,7 @@ COLUMNS = (
     "status", "reason", "model", "topology", "software", "num_accelerators", *FIGURES, "layout",
     "peak_bytes", "memory_verdict", "wall_seconds",
 )  # fmt: skip
-"""Columns of every row, beside point, key, the axes, layout.* and time.*."""
+"""Columns of every row, besides point, key, the axes, layout.* and time.*."""
 
 TIMING = ("wall_seconds",)
 """Columns that differ from run to run."""
@@ -28,13 +28,14 @@ Cells = dict[str, Any]
 
 
 def cells_of(plan: Plan, scenario: Scenario, wall_seconds: float) -> Cells:
-    """The cells of a plan; without a layout those that need one are None or left out."""
+    """The cells of a plan; without a layout, those that need one are None or missing."""
     cells: Cells = dict.fromkeys(COLUMNS)
     cells.update(_subject(scenario))
     cells.update({name: getattr(plan, name) for name in FIGURES})
     cells.update(status=plan.status, reason=_reason(plan), wall_seconds=wall_seconds)
     if plan.layout is not None:
         cells["layout"] = plan.layout.label()
+        # one flat row, so that every format can hold it
         cells.update({f"layout.{key}": value for key, value in plan.layout.to_document().items()})
     cells.update({f"time.{term}": value for term, value in (plan.time or {}).items()})
     if plan.memory is not None:
@@ -64,21 +65,21 @@ def _reason(plan: Plan) -> str | None:
     if plan.layout is not None:
         return None
     if plan.status == "unknown":
-        return "the time limit passed before any layout was costed"
+        return "the time limit passed before any layout was evaluated"
     miss = plan.nearest_miss
     if miss is None:
-        return "no layout is legal and can be placed"
+        return "no legal layout can be placed"
     return (
-        f"no layout fits; {layout_label(miss['layout'])} exceeds the memory least, "
-        f"by {miss['over_bytes'] / 1e9:.1f} GB"
+        f"no layout fits; {Layout.from_document(miss['layout']).label()} is the nearest, "
+        f"over by {miss['over_bytes'] / 1e9:.1f} GB"
     )
 
 
 def columns_of(rows: Iterable[Cells]) -> list[str]:
-    """Every column of some rows, the common ones first, in the order they come."""
+    """Every column of some rows, in the order in which they come."""
     return list(dict.fromkeys(name for cells in rows for name in cells))
 
 
 def without_timing(row: Mapping[str, Any]) -> Cells:
-    """The row without what differs from run to run."""
+    """The row without the columns that differ from run to run."""
     return {name: value for name, value in row.items() if name not in TIMING}

@@ -1,7 +1,7 @@
 """The folder of a sweep: results in SQLite as they come, under a lock that dies with its process.
 
-Results are kept by key, so whatever sweep is run into a folder finds those that its points share
-with earlier ones. `points` says which keys the latest sweep is made of.
+Results are stored by key, so that a sweep that is run into a folder reuses those that its points
+share with earlier sweeps. The table `points` has the keys of the latest sweep.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _Answer = TypeVar("_Answer")
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: the system frees it when this process ends, however it ends.
+    """Lock the folder; the system unlocks it when this process ends, however it ends.
 
     Raises:
-        InputError: another sweep holds it, or the folder cannot be made or written to.
+        InputError: another sweep has locked it, or the folder cannot be made or written to.
     """
     import fcntl
 
@@ -51,12 +51,13 @@ def locked(folder: Path) -> Iterator[None]:
         raise _unusable(folder, error.strerror or str(error)) from None
     with file:
         try:
+            # unlike a lock file's existence, this cannot be left behind by a killed process
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = file.read().strip()
+            owner = file.read().strip()
             raise InputError(
-                f"another sweep writes into this folder{f' ({holder})' if holder else ''}",
+                f"another sweep writes into this folder{f' ({owner})' if owner else ''}",
                 path=str(folder), key="--out",
                 allowed="a folder of its own, or the same one once that sweep has ended",
             ) from None  # fmt: skip
@@ -95,19 +96,20 @@ class Store:
 
     def _open(self) -> None:
         if _is_empty(self._db):
+            # all tables or none, whenever the process is killed
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
             for table in _TABLES:
                 self._db.execute(table)
             self._db.execute("COMMIT")
-        _require_ours(self._db, self.path)
+        _require_known_schema(self._db, self.path)
         # A killed process loses nothing that was written; a power cut at most the last rows.
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
 
     def begin(self, points: Points) -> set[str]:
-        """Make these the folder's points; the keys of those that are finished."""
+        """Make these the folder's points; return the keys of those that are finished."""
         settings = points.settings
         about = {
             "name": points.name,
@@ -122,15 +124,15 @@ class Store:
             self._db.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
             self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
             self._db.execute("COMMIT")
-            found = self._db.execute(
+            finished = self._db.execute(
                 "SELECT key FROM points JOIN results USING (key) WHERE results.final"
             )
-            return {key for (key,) in found}
+            return {key for (key,) in finished}
 
     def add(
         self, key: str, program: str, cells: Cells, plan: bytes | None, final: bool = True
     ) -> None:
-        """Keep a result; one that is not final is sought again by the next run."""
+        """Store a result; one that is not final is planned again by the next run."""
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         row = (key, finished, program, cells["status"], final, json.dumps(cells), plan)
         with self._writing():
@@ -138,16 +140,16 @@ class Store:
 
     def close(self) -> None:
         """Leave one file that can be read where nothing can be written."""
-        # where somebody reads it at this moment the write-ahead log stays beside
+        # if somebody reads it at this moment, the write-ahead log stays
         with suppress(sqlite3.OperationalError):
             self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
 
     def write_view(self) -> None:
-        """Let `SELECT * FROM sweep` show the rows, a column for each of theirs."""
+        """Make a view `sweep` with a column for each of the rows' columns."""
         (text,) = self._db.execute("SELECT value FROM about WHERE name = 'axes'").fetchone()
         cells = self._db.execute("SELECT cells FROM points JOIN results USING (key)")
-        names = columns_of(json.loads(one) for (one,) in cells)
+        names = columns_of(json.loads(document) for (document,) in cells)
         axes = json.loads(text)
         columns = [
             "point", "key", *(_extracted("axis_values", axis) for axis in axes),
@@ -161,6 +163,7 @@ class Store:
 
 def _extracted(column: str, name: str) -> str:
     path = '$."' + name.replace("'", "''") + '"'
+    # names come from files: quotes in them must not end the expression
     quoted = '"' + name.replace('"', '""') + '"'
     return f"json_extract({column}, '{path}') AS {quoted}"
 
@@ -175,7 +178,7 @@ def _no_sweep(folder: Path) -> InputError:
     )
 
 
-def _require_ours(db: sqlite3.Connection, path: Path) -> None:
+def _require_known_schema(db: sqlite3.Connection, path: Path) -> None:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (schema,) = db.execute("PRAGMA user_version").fetchone()
     if (application, schema) != (APPLICATION, SCHEMA):
@@ -190,11 +193,11 @@ def _require_ours(db: sqlite3.Connection, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a folder holds at one moment, also while a sweep writes into it.
+class Contents:
+    """What a folder holds at one moment, even while a sweep writes into it.
 
-    about: name, axes, settings. rows: point, key, axes and cells of what is finished, in the order
-    of the points. num_points: how many points the sweep has, finished or not.
+    about: name, axes, settings. rows: point, key, axes and cells of each finished point, in the
+    order of the points. num_points: how many points the sweep has, finished or not.
     """
 
     about: dict[str, str]
@@ -202,20 +205,20 @@ class Kept:
     num_points: int
 
 
-def read(folder: Path) -> Kept:
+def read(folder: Path) -> Contents:
     """The sweep that was last run into a folder.
 
     Raises:
-        InputError: no sweep is there, or its file is not ours.
+        InputError: there is no sweep, or its file is of another program or version.
     """
-    return _ask(folder, _kept)
+    return _ask(folder, _contents)
 
 
-def _kept(db: sqlite3.Connection) -> Kept:
+def _contents(db: sqlite3.Connection) -> Contents:
     rows = db.execute(
         "SELECT point, key, axis_values, cells FROM points JOIN results USING (key) ORDER BY point"
     )
-    return Kept(
+    return Contents(
         about=dict(db.execute("SELECT name, value FROM about").fetchall()),
         rows=[
             {"point": point, "key": key, **_row(json.loads(values), json.loads(cells))}
@@ -226,7 +229,7 @@ def _kept(db: sqlite3.Connection) -> Kept:
 
 
 def _row(axes: Cells, cells: Cells) -> Cells:
-    """Cells do not hide an axis of the same name: num_accelerators, model, topology."""
+    """Axes first; a cell does not replace an axis of the same name, such as num_accelerators."""
     return axes | cells | axes
 
 
@@ -238,39 +241,40 @@ def read_plan(folder: Path, point: int) -> bytes | None:
     """The compressed plan of a point; None where it failed.
 
     Raises:
-        InputError: no such point is finished, or no sweep is there.
+        InputError: no such point is finished, or there is no sweep.
     """
 
     def plan(db: sqlite3.Connection) -> bytes | None:
         query = "SELECT plan FROM points JOIN results USING (key) WHERE point = ?"
-        found = db.execute(query, (point,)).fetchone()
-        if found is None:
+        row = db.execute(query, (point,)).fetchone()
+        if row is None:
             raise InputError(
                 f"no finished point {point}", path=str(folder / FILE), value=point,
                 allowed=f"a finished point from 0 to {_num_points(db) - 1}",
             )  # fmt: skip
-        data: bytes | None = found[0]
+        data: bytes | None = row[0]
         return data
 
     return _ask(folder, plan)
 
 
 def _ask(folder: Path, answer: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-    """What is read of a folder's file in one transaction."""
+    """Read a folder's file in one transaction."""
     path = folder / FILE
     if not path.is_file():
         raise _no_sweep(folder)
     place = path.resolve().as_uri()
     try:
-        for mode in ("mode=ro", "mode=ro&immutable=1"):  # where the log cannot be opened
+        # the second mode is for folders in which the write-ahead log cannot be opened
+        for mode in ("mode=ro", "mode=ro&immutable=1"):
             try:
                 with closing(sqlite3.connect(f"{place}?{mode}", uri=True)) as db:
                     db.execute("BEGIN")
                     if _is_empty(db):
                         raise _no_sweep(folder)
-                    _require_ours(db, path)
+                    _require_known_schema(db, path)
                     if not db.execute("SELECT count(*) FROM about").fetchone()[0]:
-                        raise _no_sweep(folder)  # it is about to begin
+                        raise _no_sweep(folder)  # one is just starting
                     return answer(db)
             except sqlite3.OperationalError as error:
                 failure = error

@@ -1,4 +1,4 @@
-"""Which program made a result: its version and what its code and its tables say."""
+"""Which program made a result: its version, and a digest of its code and tables."""
 
 import hashlib
 from functools import cache
@@ -11,12 +11,13 @@ from planner.inputs.files import data_root
 
 @cache
 def program_version() -> str:
-    """Return the version and a digest of the sources, so that no result outlives the code it is of.
+    """The version and a digest of the sources, so that no result outlives the code that made it.
 
-    Topologies, models and software are part of a plan's inputs; the error bars are not.
+    Topologies, models and software are in a plan's inputs already; prediction intervals are not.
     """
     home = Path(planner.__file__).parent
     paths = sorted(path for path in home.rglob("*.py") if "_data" not in path.parts)
+    # in a checkout the version number stays the same while the code changes
     digest = hashlib.sha256()
     for path in (*paths, data_root() / SHIPPED):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

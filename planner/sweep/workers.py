@@ -1,6 +1,6 @@
 """Where points are planned: processes of this machine, or workers of a Dask cluster.
 
-Both are `concurrent.futures` executors; scheduling is theirs.
+Both are `concurrent.futures` executors, which do the scheduling.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 from planner.errors import InputError
-from planner.sweep.work import Result, Task, run_task, start_worker
+from planner.sweep.tasks import Result, Task, run_task, start_worker
 
 CONNECT_SECONDS = 10
 
 
 class WorkerDied(Exception):  # noqa: N818
-    """A worker died while it planned a point; `alone` says that no other point can be to blame."""
+    """A worker died while it planned a point; `only_point`: no other point can have caused it."""
 
-    def __init__(self, alone: bool) -> None:
+    def __init__(self, only_point: bool) -> None:
         super().__init__("the worker died: killed, or out of memory")
-        self.alone = alone
+        self.only_point = only_point
 
 
 class Workers(Protocol):
-    """What a sweep needs of those who plan its points."""
+    """What a sweep needs of the workers that plan its points."""
 
     @property
     def slots(self) -> int:
-        """How many points to hand out at a time, so that no worker waits."""
+        """How many points to submit at a time, so that no worker waits."""
         ...
 
     def submit(self, task: Task) -> Future[Result]:
-        """Hand out a point."""
+        """Let a worker plan a point."""
         ...
 
     def result(self, future: Future[Result]) -> Result:
         """The result of a finished future.
 
         Raises:
-            WorkerDied: its worker did.
+            WorkerDied: its worker died.
             InputError: the workers cannot run the planner, or are lost.
         """
         ...
 
     def renew(self) -> None:
-        """Replace what died."""
+        """Replace workers that died."""
         ...
 
     def stop(self, at_once: bool) -> None:
-        """End the workers, after the points they are at or at once."""
+        """End the workers: at once, or after the points that they plan now."""
         ...
 
 
@@ -79,26 +79,28 @@ class LocalWorkers:
     def __init__(self, number: int | None = None) -> None:
         self.number = number_of_cpus() if number is None else number
         self._context: BaseContext = multiprocessing.get_context(start_method())
-        self._context.set_forkserver_preload(["planner.sweep.work"])
+        # loaded once, in the server, before workers are forked from it
+        self._context.set_forkserver_preload(["planner.sweep.tasks"])
         self._executor, self._lifeline = self._started()
 
     def _started(self) -> tuple[Executor, Connection]:
-        theirs, ours = self._context.Pipe(duplex=False)
+        """A pool, and the end of the lifeline whose closing ends its workers."""
+        workers_end, own_end = self._context.Pipe(duplex=False)
         executor = ProcessPoolExecutor(
-            self.number, mp_context=self._context, initializer=start_worker, initargs=(theirs,)
+            self.number, mp_context=self._context, initializer=start_worker, initargs=(workers_end,)
         )
-        return executor, ours
+        return executor, own_end
 
     @property
     def slots(self) -> int:
-        """One point at hand for each worker besides the one it is at."""
+        """For each worker the point that it plans, and the next one."""
         return 2 * self.number
 
     def submit(self, task: Task) -> Future[Result]:
-        """Hand out a point."""
+        """Let a worker plan a point."""
         try:
             return self._executor.submit(run_task, task)
-        except BrokenProcessPool as error:  # one died since the last result
+        except BrokenProcessPool as error:  # a worker died since the last result
             broken: Future[Result] = Future()
             broken.set_exception(error)
             return broken
@@ -108,23 +110,24 @@ class LocalWorkers:
         try:
             return future.result()
         except (BrokenProcessPool, CancelledError):
-            raise WorkerDied(alone=False) from None
+            raise WorkerDied(only_point=False) from None
 
     def renew(self) -> None:
-        """A pool that lost a worker takes no more work: start another."""
+        """Start another pool: one that lost a worker accepts no more points."""
         self.stop(at_once=True)
         self._executor, self._lifeline = self._started()
 
     def stop(self, at_once: bool) -> None:
-        """End the workers, after the points they are at or at once."""
+        """End the workers: at once, or after the points that they plan now."""
         if at_once:
+            # workers notice and end, even in the middle of a point
             self._lifeline.close()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._lifeline.close()
 
 
 class DaskWorkers:
-    """Workers of a Dask cluster, which gives the points of one that dies to the others."""
+    """Workers of a Dask cluster, which gives the points of a worker that dies to the others."""
 
     def __init__(self, address: str) -> None:
         distributed = _distributed()
@@ -136,12 +139,13 @@ class DaskWorkers:
                 f"no Dask scheduler answers: {error}", key="--scheduler", value=address,
                 allowed="the address of a running one, such as tcp://head:8786",
             ) from None  # fmt: skip
+        # not pure: a task that is submitted again is planned again
         self._executor: Executor = self._client.get_executor(pure=False)
         self._died = distributed.scheduler.KilledWorker
 
     @property
     def slots(self) -> int:
-        """Some points at hand for each thread of each worker there is now."""
+        """Some points for each thread of the workers that the cluster has now."""
         try:
             threads: int = sum(self._client.ncores().values())
         except OSError:
@@ -149,7 +153,7 @@ class DaskWorkers:
         return max(4 * threads, 4)
 
     def submit(self, task: Task) -> Future[Result]:
-        """Hand out a point."""
+        """Let a worker plan a point."""
         return self._executor.submit(run_task, task)
 
     def result(self, future: Future[Result]) -> Result:
@@ -157,7 +161,7 @@ class DaskWorkers:
         try:
             return future.result()
         except self._died:
-            raise WorkerDied(alone=True) from None
+            raise WorkerDied(only_point=True) from None
         except InputError:
             raise
         except CancelledError:
@@ -172,11 +176,11 @@ class DaskWorkers:
         )  # fmt: skip
 
     def renew(self) -> None:
-        """Nothing: the cluster looks after its workers."""
+        """Do nothing: the cluster looks after its workers."""
 
     def stop(self, at_once: bool) -> None:
         """Leave the cluster; it drops the points that nobody waits for."""
-        with suppress(Exception):  # a lost scheduler takes no leave
+        with suppress(Exception):  # the scheduler may be lost
             self._executor.shutdown(wait=not at_once)
         with suppress(Exception):
             self._client.close(timeout=CONNECT_SECONDS)

@@ -150,7 +150,7 @@ def test_where_all_are_lost_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(former(0).to_document()))
     run = CliRunner().invoke(main, ["shrink", str(tmp_path), "--lose", "n*"])
     assert run.exit_code == 1
-    assert "Nothing is left" in run.stdout
+    assert "No option keeps the batch" in run.stdout
 
 
 def test_the_command_writes_a_folder_for_every_way(tmp_path: Path) -> None:

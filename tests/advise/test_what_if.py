@@ -288,7 +288,7 @@ def test_thresholds_out_of_range(threshold: float) -> None:
 def test_the_report_and_its_document() -> None:
     found = asked()
     text = plain_text(what_if_report(found))
-    for words in ("What each change would buy", "FSDP", "More or fewer accelerators", "proven"):
+    for words in ("What each change would save", "FSDP", "More or fewer accelerators", "proven"):
         assert words in text
     document = json.loads(json.dumps(found.to_document(), allow_nan=False))
     assert {upgrade["id"] for upgrade in document["upgrades"]} == {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planner.report.page.pages import report
+from planner.report.page.report import report
 from tests.browser.chromium import chromium, requests, view
 from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, HOSTILE, MadeSweep, hostile_plan, hostile_sweep, made_rows
@@ -145,15 +145,15 @@ def tab_to(driver: Any, element: Any) -> Any:
 
 
 def test_units_and_names_sort_as_people_mean(driver: Any, tmp_path: Path) -> None:
+    from planner.report.page.frame import Block, render
     from planner.report.page.markup import markup_of
-    from planner.report.page.render import Part, render
     from planner.report.text.pieces import section, table
 
     times = ["2 s", "900 ms", "1,000 s", "30 us", "–", "-5 s"]
     names = ["tp10", "tp9", "Tp1", "tp2", "", "tp1 pp2"]
     part = section("T", table([("t", "r"), ("n", "l")], list(zip(times, names, strict=True))))
     page = tmp_path / "table.html"
-    page.write_text(render("T", [], [Part(markup_of(part))]), "utf-8")
+    page.write_text(render("T", [], [Block(markup_of(part))]), "utf-8")
     load(driver, page)
     driver.find_elements("css selector", "thead button")[0].click()
     cells = "return Array.from(document.querySelector('tbody').rows, r => r.cells[%d].textContent)"

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import main
-from planner.cli.check import _read
+from planner.cli.advise import _read
 from planner.errors import InputError
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
@@ -59,7 +59,7 @@ def test_one_that_will_not_run_exits_with_1(tmp_path, text, verdict):
         (("no-such.sh", "llama3-8b-h100x8"), "no-such.sh: cannot be read"),
         (("llama3-8b-h100x8",), "give SCRIPT and SCENARIO"),
         ((), "give SCRIPT and SCENARIO"),
-        (("a", "b", "--", "--bf16"), "SCENARIO alone"),
+        (("a", "b", "--", "--bf16"), "only SCENARIO"),
         (("llama3-8b-h100x8", "--", "--lr", "1"), "nothing in it is known"),
         (("llama3-8b-h100x9", "--", "--bf16"), "llama3-8b-h100x8"),
         (("llama3-8b-h100x8", "--target", "megatorn", "--", "--bf16"), "did you mean 'megatron'"),

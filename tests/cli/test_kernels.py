@@ -46,7 +46,7 @@ def test_several_parts_go_into_a_folder(csv: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
         "h100-sxm-80gb.yaml", "h800-sxm-80gb.yaml",
     ]  # fmt: skip
-    for words in ("Coefficients", "128 × 64", "held out", "4.00 us", "before"):
+    for words in ("Coefficients", "128 × 64", "held-out shapes", "4.00 us", "before"):
         assert words in found.stdout
     refused = run("calibrate", "kernels", both, "--out", tmp_path / "one.yaml")
     assert refused.exit_code == 2
@@ -56,7 +56,7 @@ def test_several_parts_go_into_a_folder(csv: Path, tmp_path: Path) -> None:
 def test_report_of_a_file(csv: Path) -> None:
     found = run("validate", "kernels", csv)
     assert found.exit_code == 0
-    for words in ("512 products: median error", "h100-sxm-80gb", "bf16", "median", "p95"):
+    for words in ("512 matmuls: median error", "h100-sxm-80gb", "bf16", "median", "p95"):
         assert words in found.stdout
     assert "Attention" not in found.stdout  # only the package has other kernels
 

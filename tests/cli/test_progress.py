@@ -21,15 +21,15 @@ SEEN = Progress(1234, 5, 678, 7.05, 7.0)
 
 
 def test_what_is_told() -> None:
-    assert progress.told(SEEN) == (
-        "1,234 layouts, 5 opened, 678 placements; best 7.050 s, gap 0.71 %"
+    assert progress.progress_line(SEEN) == (
+        "1,234 layouts, 5 searched in full, 678 placements; best 7.050 s, gap 0.71 %"
     )
-    assert "none fits yet" in progress.told(Progress(1, 0, 0, float("inf"), 0.0))
-    assert progress.told(Progress(0, 0, 0, float("inf"), 0.0)) == "enumerating layouts"
+    assert "none fits yet" in progress.progress_line(Progress(1, 0, 0, float("inf"), 0.0))
+    assert progress.progress_line(Progress(0, 0, 0, float("inf"), 0.0)) == "enumerating layouts"
 
 
 def test_a_quick_search_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.Follower() as watch:
+    with progress.SearchWatch() as watch:
         assert not watch(SEEN)
     assert capsys.readouterr().err == ""
 
@@ -39,7 +39,7 @@ def test_a_pipe_gets_lines_at_growing_distances(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.Follower() as watch:
+    with progress.SearchWatch() as watch:
         for tenth in range(100):
             now[0] = tenth / 10
             watch(SEEN)
@@ -58,7 +58,7 @@ def test_a_terminal_is_told_what_is_planned_and_a_pipe_is_not(
 ) -> None:
     for stream, told in ((Terminal(), "planning: twice the network\n"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
-        if (say := progress.saying()) is not None:
+        if (say := progress.announcer()) is not None:
             say("twice the network")
         assert stream.getvalue() == told
 
@@ -66,7 +66,7 @@ def test_a_terminal_is_told_what_is_planned_and_a_pipe_is_not(
 def test_a_terminal_gets_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
-    with progress.Follower() as watch:
+    with progress.SearchWatch() as watch:
         watch(SEEN)
     assert "1,234 layouts" in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
@@ -82,7 +82,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> Any:
         return "text"
 
     monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
-    monkeypatch.setattr(progress, "told", pressed)
+    monkeypatch.setattr(progress, "progress_line", pressed)
     # what is started in the background has SIGINT ignored
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -10,7 +10,7 @@ from planner import api
 from planner.advise.cluster_roofline import roofline_of
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
-from tests.cli.test_cli import fails, run
+from tests.cli.running import fails, run
 from tests.report.fabricated import SCENARIO, fabricated_plan, infeasible_plan
 
 
@@ -84,7 +84,7 @@ def test_a_scenario_that_nothing_fits_answers_as_plan_does(monkeypatch, tmp_path
         (["roofline", "llama3-8b-h100x9"], "did you mean 'llama3-8b-h100x8'"),
         (["roofline", "missing.yaml"], "missing.yaml"),
         (["roofline", "dgx-h100", "--out", "roofs.jpg"], ".svg, .png, .pdf"),
-        (["roofline", "dgx-h100", "--out", "roofs"], "no kind of picture"),
+        (["roofline", "dgx-h100", "--out", "roofs"], "the file name has no ending"),
         (["roofline", "dgx-h100", "--set", "tiers.0.with=4"], "did you mean 'width'"),
         (["rooflin", "dgx-h100"], "did you mean 'roofline'"),
     ],

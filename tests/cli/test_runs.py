@@ -125,7 +125,7 @@ def test_robust_is_the_key_of_the_search(tmp_path: Path) -> None:
     assert plain["step_seconds_low"] < plain["step_seconds"] < plain["step_seconds_high"]
     assert plain["memory"]["peak_low_bytes"] < plain["memory"]["peak_bytes"]
     text = run("plan", "llama3-8b-h100x8", "--robust").stdout
-    assert "(80 %: " in text and "has an upper end below" in " ".join(text.split())
+    assert "(80 % interval " in text and "has an interval that ends below" in " ".join(text.split())
 
 
 def test_report_writes_tables_and_pictures(old_runs: Path, tmp_path: Path) -> None:

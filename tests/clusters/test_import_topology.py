@@ -215,7 +215,7 @@ def test_asks_end_with_exit_code_1(tmp_path: Path) -> None:
         main, ["import", "topology", str(DATA / "switches.json"), "--out", str(out)]
     )
     assert done.exit_code == 1
-    assert "say: how many accelerators" in done.output
+    assert "needed: how many accelerators" in done.output
     assert out.is_file()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from planner import api
 from planner.advise import script
 from planner.advise.measured import read_measured
-from planner.cli.layouts_file import read_layouts
+from planner.cli.plans import read_layouts
 from planner.clusters.import_topology import import_topology
 from planner.cost.context import CostContext
 from planner.cost.prediction_intervals import PredictionErrors

@@ -32,7 +32,7 @@ def test_what_is_offloaded_is_freed_pinned_and_paid_for() -> None:
 
 def test_the_report_says_what_is_on_the_host() -> None:
     text = plain_text(plan_report(evaluated("offload=optimizer")), 120)
-    assert "optimizer on host" in text and "of 225.0 GB of its host's pinned" in text
+    assert "optimizer on host" in text and "of 225.0 GB of pinned host memory" in text
     assert "on host" not in plain_text(plan_report(evaluated("offload=none")), 120)
 
 

@@ -14,7 +14,7 @@ from planner.report.plots.accuracy import (
     residuals_page,
 )
 from planner.report.plots.drawing import save
-from planner.report.text.accuracy import PREDICTED, RESIDUALS, accuracy_page
+from planner.report.text.accuracy_tables import PREDICTED, RESIDUALS, accuracy_page
 
 
 def errors(rows, mape, bias=0.01):

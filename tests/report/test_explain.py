@@ -108,9 +108,9 @@ def test_every_regime_is_said_with_the_metric_that_fits(name: str) -> None:
         "compute": ("compute-bound", "MFU: 49.0 %"), "kernel": ("kernel-bound", "the peak"),
         "memory": ("memory-bound", "HBM bandwidth: 12.0 %"),
         "communication": ("most of it tp's", "busbw, as nccl-tests define it: 300 GB/s"),
-        "bubble": ("bubble-bound", "time stages idle: 61.0 %"),
+        "bubble": ("bubble-bound", "time that stages are idle: 61.0 %"),
         "host": ("host-bound", "gaps between kernels: 62.0 %"),
-        "straggler": ("stragglers", "ranks' times: 63.0 %"),
+        "straggler": ("straggler-bound", "ranks' times: 63.0 %"),
     }[name]  # fmt: skip
     metrics = {
         "mfu": 0.49, "hfu": 0.5, "kernel_efficiency": 0.55, "hbm_utilisation": 0.12, "busbw": 3e11,
@@ -134,15 +134,15 @@ def test_groups_have_intensity_rank_ridge_and_walls() -> None:
     assert f"{place.ridge:,.0f}" in tp and f"{place.ridge_ratio:.1f} ×" in tp
 
 
-def test_reasons_say_what_every_exchange_costs() -> None:
+def test_reasons_say_what_every_swap_costs() -> None:
     text = joined(shown(explained(), 200))
     block = text[text.index("Why each") : text.index("What would change")]
     place = explained().groups[0]
     for other, cost in place.exchanges.items():
         assert cost is not None
         assert f"with {other} {signed_seconds(cost)} (" in block
-    assert f"alone on leaf it would be at {place.ridge_ratios['leaf']:.2f} ×" in block
-    assert "Smallest intensity first: tp < shard < pp" in block
+    assert f"on leaf alone it would be at {place.ridge_ratios['leaf']:.2f} ×" in block
+    assert "Lowest intensity first: tp < shard < pp" in block
 
 
 def test_an_inversion_is_told() -> None:
@@ -151,7 +151,7 @@ def test_an_inversion_is_told() -> None:
     said = "lives further in than {}, against their intensities:"
     assert f"pp {said.format('shard')} the other order costs nothing." in text
     assert f"shard {said.format('tp')} the other order costs +1.50 s." in text
-    together = "they move together or share their tiers, so there is nothing to exchange."
+    together = "they move together or share their tiers, so there is nothing to swap."
     assert f"a {said.format('b')} {together}" in text
 
 
@@ -162,7 +162,7 @@ def test_actions_stand_under_their_labels_in_order_with_gains() -> None:
     for action in explained().actions:
         (line,) = [x for x in text.splitlines() if action.text in x]
         if action.gain_fraction is None:
-            assert "–" in line and "cannot be" in line
+            assert "–" in line and "not possible" in line
         elif action.gain_seconds == 0:
             assert line.split()[:2] == ["0", "%"]
         else:
@@ -186,7 +186,7 @@ def test_one_accelerator_has_no_group_tables() -> None:
 def test_below_says_what_is_unexplained_and_suspects() -> None:
     found = diagnosed(BELOW)
     text = joined(told(found, 200))
-    assert f"{found.unexplained_seconds:.2f} s a step are unexplained" in text
+    assert f"{found.unexplained_seconds:.2f} s of each step is unexplained" in text
     for suspect in found.suspects:
         assert suspect.text in text
         if suspect.kind == "off":
@@ -211,13 +211,13 @@ def test_above_the_peak_shows_every_convention_and_no_ledger() -> None:
 def test_a_step_time_above_the_peak_is_named_as_such() -> None:
     found = api.diagnose(api.load_scenario(NAME), "mfu=0.5,step_seconds=0.5", LAYOUT)
     text = joined(told(found))
-    assert "The step time makes an MFU of" in text
+    assert "The step time implies an MFU of" in text
 
 
 def test_a_claim_its_time_denies_shows_both() -> None:
     found = diagnosed(DENIED)
     text = joined(told(found))
-    assert "do not belong together" in text
+    assert "contradict each other" in text
     assert f"MFU {100 * (found.claimed_mfu or 0):.1f} % as given" in text
     assert f"MFU {100 * (found.mfu or 0):.1f} % by the step time" in text
     assert "explains a whole recomputed forward pass counted" in text

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from planner import api
 from planner.planning.plan import MemoryReport
-from planner.report.text.memory import stages
 from planner.report.text.pieces import plain_text
+from planner.report.text.plan.memory import stages
 from tests.report.fabricated import MEMORY, TERMS
 
 
@@ -38,14 +38,14 @@ def test_columns_are_the_terms_that_differ() -> None:
     assert shown[2].split() == ["stage", "layers", "acts", "peak"]
     assert shown[3].split() == ["0", "7", "43.0", "68.9"]
     assert shown[4].split() == ["1", "8", "41.0", "66.9"]
-    alike = " ".join(part.strip() for part in shown[5:])
-    assert alike == (
-        "alike on all: parameters 6.4, gradients 12.8, optimizer 0.3, logits 1.3, buffers 0.3, "
+    equal = " ".join(part.strip() for part in shown[5:])
+    assert equal == (
+        "equal on all: parameters 6.4, gradients 12.8, optimizer 0.3, logits 1.3, buffers 0.3, "
         "runtime 1.6, allocator 3.2"
     )
 
 
-def test_stages_alike_share_a_row() -> None:
+def test_equal_stages_share_a_row() -> None:
     shown = lines(with_activations(43, 41, 41.01, 40.99, 43))
     assert [line.split("  ")[1].strip() for line in shown[3:6]] == ["0", "1 to 3", "4"]
 

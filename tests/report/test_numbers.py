@@ -5,12 +5,11 @@ import pytest
 from planner.report.text.numbers import (
     compact,
     gigabytes,
+    in_words,
     milliseconds,
     plural,
     seconds,
     signed_seconds,
-    terms_and_other,
-    words,
 )
 
 
@@ -51,10 +50,10 @@ def test_compact(value, text):
 
 
 def test_large_numbers_in_words():
-    assert words(405.85e9) == "405.9 billion"
-    assert words(15e12) == "15.00 trillion"
-    assert words(93213.4) == "93,213"
-    assert words(2.5) == "2.50"
+    assert in_words(405.85e9) == "405.9 billion"
+    assert in_words(15e12) == "15.00 trillion"
+    assert in_words(93213.4) == "93,213"
+    assert in_words(2.5) == "2.50"
 
 
 def test_columns():
@@ -63,11 +62,3 @@ def test_columns():
     assert gigabytes(85.52e9) == "85.5"
     assert plural(1, "placement") == "1 placement"
     assert plural(4530, "layout") == "4,530 layouts"
-
-
-def test_small_terms_are_told_together() -> None:
-    terms = {"compute": 0.99, "tp": 0.005, "pp": 0.004, "dp": 0.001}
-    assert terms_and_other(terms, 1.0) == {
-        "compute": 0.99, "tp": 0.005, "other": pytest.approx(0.005),
-    }  # fmt: skip
-    assert terms_and_other({"compute": 1.0, "pp": 0.0}, 1.0) == {"compute": 1.0}

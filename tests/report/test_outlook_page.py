@@ -1,4 +1,4 @@
-"""What other machines would buy, on a plan's page and drawn."""
+"""What other hardware would save, on a plan's page and drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from planner.advise.what_if import WhatIf
 from planner.planning.plan import Plan
-from planner.report.page.pages import report
+from planner.report.page.report import report
 from planner.report.plots.drawing import page_of
 from planner.report.plots.upgrades import plot_upgrades
 from planner.report.text.what_if import SCALING, UPGRADES
@@ -31,8 +31,8 @@ def test_the_sections_and_pictures_follow_the_plan(plan: Plan) -> None:
     places = [page.html.index(text) for text in titles]
     assert places == sorted(places)
     assert UPGRADES not in alone.html
-    assert "9 plans, each searched anew and proven" in page.html
-    assert "cannot be: the part has no fp8" in page.html
+    assert "9 plans, each searched and proven anew" in page.html
+    assert "not possible: the part has no fp8" in page.html
     assert "<b>&amp;" not in page.html and "&lt;b&gt;&amp;amp;" in page.html
 
 
@@ -48,7 +48,7 @@ def test_bars_are_the_savings_the_largest_first(plan: Plan) -> None:
     assert starts_and_widths == pytest.approx([0.0, 0.10, 0.10, 0.15, 0.0, 0.05, 0.0, -0.125])
     written = [text.get_text() for text in ax.texts]
     assert written == ["25.0 %", "5.0 %", "nothing", "-12.5 %"]
-    assert ax.get_title(loc="left") == "Most is bought by twice the network: 25.0 % of a step"
+    assert ax.get_title(loc="left") == "Largest saving, 25.0 % of a step: twice the network"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_where_no_change_can_be_made_none_is_drawn(plan: Plan) -> None:
     outlook = made_outlook(plan)
     page = report(replace(outlook, upgrades=outlook.upgrades[4:]))
     assert "upgrades" not in [picture.name for picture in page.pictures]
-    assert "cannot be: the part has no fp8" in page.html
+    assert "not possible: the part has no fp8" in page.html
 
 
 def test_where_nothing_fits_nothing_is_asked() -> None:
@@ -114,7 +114,7 @@ def test_what_the_old_layout_saves_is_nothing_where_it_is_too_little(plan: Plan)
     outlook = made_outlook(plan)
     changed = replace(outlook.upgrades[2], layout_changes={"vp": (15, 6)})
     html = report(replace(outlook, upgrades=(changed,))).html
-    assert "the old layout alone saves nothing" in html
+    assert "with the old layout it saves nothing" in html
 
 
 def test_nothing_bought_is_said(plan: Plan) -> None:

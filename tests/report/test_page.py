@@ -15,7 +15,7 @@ from planner import api
 from planner.errors import PlannerError
 from planner.planning.plan import Plan
 from planner.report.page.markup import inline, markup_of
-from planner.report.page.pages import report
+from planner.report.page.report import report
 from planner.report.text.pieces import Bar, Phrases, facts, note, plain_text, section, table
 from planner.report.text.plan import plan_report
 from tests.made_sweep import (
@@ -132,7 +132,7 @@ def test_pictures_stand_under_what_they_show(pages: dict[str, str]) -> None:
     order = [title or f"[{picture}]" for title, picture in read]
     assert order[:8] == [
         "Warnings", "Where each group lives (members per tier, inner to outer)", "[placement]",
-        "Time of a step (slowest stage&#39;s rank)", "[time]", "[timeline]",
+        "Time of a step (a rank of the slowest stage)", "[time]", "[timeline]",
         "Memory of stage 0 (of 0 to 1), the fullest (share of 85.5 GB)", "[memory]",
     ]  # fmt: skip
     page = pages["hostile plan"]
@@ -175,7 +175,7 @@ def test_same_input_same_page(plan: Plan, pages: dict[str, str]) -> None:
 def test_pictures_say_their_finding_to_those_who_cannot_see_them(pages: dict[str, str]) -> None:
     images = [a for t, a in Reader(pages["plan"]).elements if t == "img"]
     assert [(a["alt"] or "").split(":")[0] for a in images] == [
-        "1,024 ranks", "92 % of a step of 7.049 s computes, 4 % waits for communication",
+        "1,024 ranks", "92 % of a step of 7.049 s is compute, 4 % exposed communication",
         "Interleaved 1F1B", "Stage 0 holds 78.7 of 85.5 GB",
     ]  # fmt: skip
 

@@ -14,9 +14,9 @@ from planner import api
 from planner.layouts.rank_orders import atom_coordinates
 from planner.planning.plan import Plan
 from planner.report.page.pictures import plan_pictures
-from planner.report.plots.breakdown import plot_memory, plot_time
 from planner.report.plots.drawing import page_of, save
 from planner.report.plots.placement import panels, plot_placement, split_order
+from planner.report.plots.time_memory import plot_memory, plot_time
 from tests.report.test_sweep_plots import outside, overlapping, texts
 from tests.scenarios import shipped_plan
 
@@ -40,7 +40,7 @@ def test_bars_of_time_sum_to_the_step(plans: Any) -> None:
     plan = plans["llama3-70b-h100x1024"]
     ax = plot_time(plan)
     assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(plan.step_seconds)
-    assert ax.get_title(loc="left").startswith("92 % of a step of 7.049 s computes")
+    assert ax.get_title(loc="left").startswith("92 % of a step of 7.049 s is compute")
 
 
 def test_bars_of_memory_stack_to_the_peak(plans: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_plan_file_without_terms_by_stage_has_the_fullest(plans: Any) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_boxes_say_what_the_rank_table_says(plans: Any, scenario: str) -> None:
-    """Every child of every panel holds the members of each part that its row and column name."""
+    """Every child of every panel holds the members of each factor that its row and column name."""
     plan = plans[scenario]
     coordinates = atom_coordinates(plan.rank_order)
     for panel in panels(plan):
@@ -80,11 +80,12 @@ def test_boxes_say_what_the_rank_table_says(plans: Any, scenario: str) -> None:
                 child = panel.child(row, column)
                 children.add(child)
                 first = child * panel.child_ranks
-                for parts, position in ((panel.columns, column), (panel.rows, row)):
+                for factors, position in ((panel.columns, column), (panel.rows, row)):
                     rest = position
-                    for atom, size, each in parts:
-                        assert coordinates[atom][first] // each % size == rest % size
-                        rest //= size
+                    for factor in factors:
+                        member = coordinates[factor.atom][first]
+                        assert member // factor.members_each % factor.size == rest % factor.size
+                        rest //= factor.size
         assert children == set(range(panel.num_rows * panel.num_columns))
     assert prod(p.num_rows * p.num_columns for p in panels(plan)) == 1 * prod(plan.fill.values())
 
@@ -104,29 +105,29 @@ def test_groups_that_do_not_nest_are_told_box_by_box(plans: Any) -> None:
     )  # fmt: skip
     leaf, nvlink = panels(plan)
     # ranks 8 to 15 are the last four of dp 1 and the first four of dp 2
-    assert leaf.strings[:2] == ("dp 0–1, pp 0", "dp 1–2, pp 0")
-    assert nvlink.strings[:7:6] == ("tp 0, dp 0, pp 0", "tp 0, dp 1, pp 0")
+    assert leaf.texts[:2] == ("dp 0–1, pp 0", "dp 1–2, pp 0")
+    assert nvlink.texts[:7:6] == ("tp 0, dp 0, pp 0", "tp 0, dp 1, pp 0")
     assert overlapping(plot_placement(plan)) == []
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
-def test_parts_multiply_to_the_tiers_and_to_the_order(factors: list[int], data: Any) -> None:
+def test_factors_multiply_to_the_tiers_and_to_the_order(degrees: list[int], data: Any) -> None:
     atoms = ("tp", "cp", "dp_shard", "pp")
-    order = list(zip(atoms, factors, strict=False))
-    total, sizes = prod(factors), []
+    order = list(zip(atoms, degrees, strict=False))
+    total, sizes = prod(degrees), []
     while total > 1:
         size = data.draw(st.sampled_from([d for d in range(2, total + 1) if total % d == 0]))
         sizes.append(size)
         total //= size
-    split = split_order(order, sizes)
-    if split is None:
+    tiers = split_order(order, sizes)
+    if tiers is None:
         return
-    assert [prod(size for _, size, _ in parts) for parts in split] == sizes
-    for atom, factor in order:
-        parts = [(size, each) for tier in split for name, size, each in tier if name == atom]
-        assert prod(size for size, _ in parts) == factor
-        assert [each for _, each in parts] == [
-            prod(s for s, _ in parts[:i]) for i in range(len(parts))
+    assert [prod(factor.size for factor in factors) for factors in tiers] == sizes
+    for atom, degree in order:
+        own = [factor for factors in tiers for factor in factors if factor.atom == atom]
+        assert prod(factor.size for factor in own) == degree
+        assert [factor.members_each for factor in own] == [
+            prod(factor.size for factor in own[:i]) for i in range(len(own))
         ]
 
 

@@ -16,7 +16,8 @@ from planner.errors import InputError, PlannerError
 from planner.inputs.values import load
 from planner.problem.scenario import load_scenario
 from planner.problem.topology import Topology
-from planner.report.plots import roofline as plots
+from planner.report.plots import drawing
+from planner.report.plots import roofs as plots
 from planner.report.plots.drawing import STYLES
 from planner.report.plots.roofs import CALL_SECONDS
 from tests.report.fabricated import SCENARIO, fabricated_plan
@@ -141,7 +142,7 @@ def test_every_group_is_marked_filled_and_open(planned):
     assert "shard on leaf\n4.0× left of ridge" in said
     assert "Roofs of dgx-h100, BF16: llama3-405b on 16,384 × h100-sxm-80gb" in said
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert {"group, per byte moved", "group, per byte not hidden"} <= set(legend)
+    assert {"group, per byte moved", "group, per exposed byte"} <= set(legend)
     assert len(set(legend)) == len(legend)
 
 
@@ -157,12 +158,12 @@ def test_limits_hold_every_marker(planned):
 @pytest.mark.parametrize("name", CROWDED)
 def test_no_label_covers_another_or_leaves_the_page(name, parts):
     found = roofline(load(name, "topology", Topology))
-    figure = plots.page(found, generations(found) if name == "h20" else parts)
+    figure = plots.roofs_page(found, generations(found) if name == "h20" else parts)
     assert_readable(figure)
 
 
 def test_no_label_of_a_plan_covers_another(planned, parts):
-    assert_readable(plots.page(planned, parts))
+    assert_readable(plots.roofs_page(planned, parts))
 
 
 def assert_readable(figure):
@@ -178,7 +179,7 @@ def assert_readable(figure):
 
 
 def test_nothing_is_printed_small(planned, parts):
-    figure = plots.page(planned, parts)
+    figure = plots.roofs_page(planned, parts)
     assert min(t.get_fontsize() for t in figure.findobj(Text) if t.get_text().strip()) >= 7.5
 
 
@@ -208,7 +209,7 @@ def test_message_curves_lie_over_their_two_roofs(cluster):
         assert y[2] == pytest.approx(m.latency_seconds * x[2] / x[1])
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert [text.split(":")[0] for text in legend] == ["nvlink × 8", "leaf × 32", "spine × 512"]
-    assert ax.get_xlabel() == "Message"
+    assert ax.get_xlabel() == "Message size"
 
 
 def test_other_collectives_have_their_curves(cluster):
@@ -247,7 +248,7 @@ def test_plots_draw_on_the_axes_they_are_given(planned, parts):
 def test_files_of_three_kinds(name, start, parts, tmp_path):
     figure = plots.plot_ridges(parts).get_figure()
     for folder in ("one", "two"):
-        plots.save(figure, tmp_path / folder / name)
+        drawing.save(figure, tmp_path / folder / name)
     written = (tmp_path / "one" / name).read_bytes()
     assert written.startswith(start)
     assert written == (tmp_path / "two" / name).read_bytes()
@@ -256,7 +257,7 @@ def test_files_of_three_kinds(name, start, parts, tmp_path):
 @pytest.mark.parametrize("name", ["roofs.jpg", "roofs", "roofs.pngg", ".svg"])
 def test_other_kinds_are_refused(name):
     with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf") as caught:
-        plots.check_format(name)
+        drawing.check_format(name)
     assert caught.value.key == "--out"
     if name == "roofs.pngg":
         assert "did you mean 'png'" in str(caught.value)
@@ -265,7 +266,7 @@ def test_other_kinds_are_refused(name):
 def test_a_place_that_cannot_be_written(parts, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
-        plots.save(plots.plot_ridges(parts).get_figure(), tmp_path / "taken" / "a.png")
+        drawing.save(plots.plot_ridges(parts).get_figure(), tmp_path / "taken" / "a.png")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch, cluster):
@@ -277,6 +278,6 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, cluster):
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    for draw in (lambda: plots.check_format("a.svg"), lambda: plots.plot_roofs(cluster)):
+    for draw in (lambda: drawing.check_format("a.svg"), lambda: plots.plot_roofs(cluster)):
         with pytest.raises(PlannerError, match=r"pip install 'parallelism-planner\[plot\]'"):
             draw()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from planner.report.text.pieces import plain_text
-from planner.report.text.sweep import SHOWN, sweep_report
+from planner.report.text.sweep import MOST_ROWS, sweep_report
+from planner.sweep import Sweep
 from planner.sweep.rows import COLUMNS
 
 
@@ -20,7 +23,8 @@ def failed(point, reason):
 
 
 def shown(rows, axes=("num_accelerators",), points=None):
-    return plain_text(sweep_report(axes, rows, points or len(rows)), 100)
+    sweep = Sweep("made", Path("made"), list(axes), rows, points or len(rows))
+    return plain_text(sweep_report(sweep), 100)
 
 
 def best(text):
@@ -36,8 +40,8 @@ def test_the_fastest_of_each_model_are_shown() -> None:
 
 
 def test_the_cheapest_where_there_are_prices() -> None:
-    text = shown([row(point, cost=50.0 - point) for point in range(SHOWN)])
-    assert "Best by cost" in text and best(text)[0] == SHOWN - 1
+    text = shown([row(point, cost=50.0 - point) for point in range(MOST_ROWS)])
+    assert "Best by cost" in text and best(text)[0] == MOST_ROWS - 1
     assert "cost, USD" in text
 
 

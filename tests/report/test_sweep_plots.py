@@ -13,9 +13,9 @@ from planner.report.plots.sweep_curves import front_of, plot_pareto, plot_scalin
 from planner.report.plots.sweep_grid import grid_of, plot_heat_map, plot_layout_map
 from planner.report.plots.tornado import base_of, changes_from, plot_tornado
 from planner.report.text.sweep_rows import (
-    held,
-    no_answer,
+    at_fixed_values,
     reason_of,
+    text_without_plan,
     value_text,
     values_of,
     varying,
@@ -106,9 +106,7 @@ def test_every_cell_says_its_figure_and_layout() -> None:
             assert f"{100 * row['mfu']:.1f} % {row['layout']}" in said
     assert "nothing fits" in said
     assert any(text == "failed fp8 needs Hopper" for text in said)
-    assert (
-        ax.get_title(loc="left") == "MFU is best, 55.0 %, at 8 accelerators, sequence length 4,096"
-    )
+    assert ax.get_title(loc="left") == "Best MFU: 55.0 %, at 8 accelerators, sequence length 4,096"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,7 @@ def test_every_cell_says_its_figure_and_layout() -> None:
 )  # fmt: skip
 def test_reasons_are_told_without_their_place(reason: str | None, said: str) -> None:
     row = {"status": "failed", "reason": reason}
-    assert no_answer(row) == f"failed\n{said}".rstrip()
+    assert text_without_plan(row) == f"failed\n{said}".rstrip()
     assert reason_of(row) in (reason or "")
 
 
@@ -139,7 +137,7 @@ def test_cells_stand_at_their_values() -> None:
 def test_other_axes_are_held_and_told() -> None:
     rows = [row | {"training.precision": p} for p in ("bf16", "fp8") for row in ROWS]
     axes = (*AXES, "training.precision")
-    kept, values = held(rows, axes, AXES)
+    kept, values = at_fixed_values(rows, axes, AXES)
     assert values == {"training.precision": "bf16"}
     assert len(kept) == len(ROWS)
     assert "precision bf16" in plot_heat_map(rows, axes).get_xlabel()
@@ -150,7 +148,7 @@ def test_axes_that_change_together_are_one() -> None:
     rows = [row | {"training.batch": 2**22 // row[AXES[1]]} for row in made_rows()]
     axes = (*AXES, "training.batch")
     assert varying(rows, axes) == list(AXES)
-    assert held(rows, axes, AXES) == (rows, {})
+    assert at_fixed_values(rows, axes, AXES) == (rows, {})
     ax = plot_heat_map(rows, axes)
     assert len(ax.patches) == 15
     assert ax.get_ylabel() == "Sequence length, batch"
@@ -194,7 +192,7 @@ def test_many_cells_are_coloured_without_text() -> None:
 def test_scaling_tells_the_efficiency_that_is_left() -> None:
     ax = plot_scaling([made_row(i, 8 * 2**i, 8192) for i in range(5)], ("num_accelerators",))
     assert ax.get_title(loc="left") == (
-        "Most efficient at 8 accelerators; 128 keep 85 % of that"  # 0.96⁴
+        "Most efficient at 8 accelerators; 128 reach 85 % of that"  # 0.96⁴
     )
     line = ax.lines[0]
     assert list(line.get_xdata()) == [8, 16, 32, 64, 128]
@@ -219,7 +217,9 @@ def test_front_is_what_nothing_beats() -> None:
 
 def test_pareto_names_what_it_draws() -> None:
     ax = plot_pareto(ROWS)
-    assert ax.get_title(loc="left") == "5 of 13 plans stand on the front of time and accelerators"
+    assert (
+        ax.get_title(loc="left") == "5 of 13 plans are on the Pareto front of time and accelerators"
+    )
     assert len(texts(ax)) == 5
     assert any("128: tp8 pp2 dp8" in text for text in texts(ax))
 
@@ -237,7 +237,7 @@ def test_a_change_of_one_axis_is_measured_against_the_base() -> None:
     assert list(found) == ["training.sequence_length", "num_accelerators"]
     ax = plot_tornado(rows, AXES, rows[0])
     assert ax.get_title(loc="left") == (
-        "Sequence length: 50 % between the values, the most of 2 axes"
+        "Sequence length: 50 % between its values, the most of 2 axes"
     )
     assert texts(ax) == ["16,384: -50 %", "16: -4 %"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,16 +119,16 @@ def test_runners_up_say_what_they_lose_and_where_and_read_apart(scenario: Scenar
     plan = api.plan(scenario, MANY)
     assert len(plan.runners_up) == MANY - 1 and plan.layout is not None
     check_losses(plan)
-    labels = layout_labels([one.layout.to_document() for one in (plan, *plan.runners_up)])
+    labels = layout_labels([one.layout for one in (plan, *plan.runners_up)])
     assert len(set(labels)) == MANY
     text = plain_text(plan_report(plan), 400)
     assert all(label in text for label in labels[1:])
 
 
 def test_labels_alike_say_where_they_differ() -> None:
-    base = Layout(tp=2, pp=2, dp_shard=2, sp=True, overlap="tp+dp").to_document()
-    other = base | {"overlap": "tp"}
-    assert layout_labels([base, other, base | {"tp": 4}]) == [
+    base = Layout(tp=2, pp=2, dp_shard=2, sp=True, overlap="tp+dp")
+    other = replace(base, overlap="tp")
+    assert layout_labels([base, other, replace(base, tp=4)]) == [
         "tp2 pp2 dp2 mbs1 zero1 overlap=tp+dp", "tp2 pp2 dp2 mbs1 zero1 overlap=tp",
         "tp4 pp2 dp2 mbs1 zero1",
     ]  # fmt: skip

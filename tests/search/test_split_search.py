@@ -255,8 +255,8 @@ def test_a_named_split_is_told_with_its_gain_and_launched() -> None:
     assert plan.step_seconds is not None and usual.step_seconds is not None
     assert plan.step_seconds < 0.9 * usual.step_seconds
     text = render(plan)
-    assert "layers by chunk" in text and "takes" in text and "any split of the layers" in text
-    assert "nothing legal in the default split" in render(usual)
+    assert "layers by chunk" in text and "takes" in text and "with any stage split" in text
+    assert "no legal layout with the default stage split" in render(usual)
     # the plan file says all of it, and evaluating the layout gives the same
     assert Plan.from_document(plan.to_document()) == plan
     layout = plan.layout.to_document()

@@ -11,8 +11,8 @@ import pytest
 from planner.planning.plan import Plan
 from planner.planning.solve import plan
 from planner.problem.scenario import Scenario, inputs_sha256, scenario_to_document
-from planner.sweep import run, work
-from planner.sweep.work import Result, Task, run_task
+from planner.sweep import run, tasks
+from planner.sweep.tasks import Result, Task, run_task
 
 JOB = """\
 model: llama3-8b
@@ -91,7 +91,7 @@ def _remembered(scenario: Scenario, top_k: int, limit: float | None) -> Plan:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
     made = Threads()
-    monkeypatch.setattr(work, "plan", _remembered)
+    monkeypatch.setattr(tasks, "plan", _remembered)
 
     def workers(number: int | None, scheduler: str | None) -> Threads:
         made.executor = ThreadPoolExecutor(1)

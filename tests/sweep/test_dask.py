@@ -8,8 +8,7 @@ import signal
 import pytest
 
 from planner.errors import InputError
-from planner.sweep import run_sweep
-from planner.sweep import work as working
+from planner.sweep import run_sweep, tasks
 from planner.sweep.rows import without_timing
 from planner.sweep.workers import DaskWorkers
 from tests.sweep.conftest import AXES
@@ -54,7 +53,7 @@ def test_workers_of_another_program_are_refused(cluster, write, tmp_path, monkey
 
 def test_workers_that_cannot_plan_are_named(cluster) -> None:
     workers = DaskWorkers(cluster.scheduler_address)
-    future = workers._executor.submit(working.unpacked, b"no document")
+    future = workers._executor.submit(tasks.unpacked, b"no document")
     with pytest.raises(InputError, match="cannot plan: error: Error -3"):
         workers.result(future)
     workers.stop(at_once=True)

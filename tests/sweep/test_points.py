@@ -43,15 +43,15 @@ def test_points_are_the_scenarios_of_overrides(write, tmp_path) -> None:
         assert found.scenarios.at(point.changes) == expected
 
 
-def test_shared_parts_are_read_once(write, monkeypatch) -> None:
+def test_shared_values_are_read_once(write, monkeypatch) -> None:
     found = read_points(write(AXES))
     scenarios = [found.scenarios.at(point.changes) for point in found.points]
     assert len({id(scenario.topology) for scenario in scenarios}) == 1
     assert len({id(scenario.training) for scenario in scenarios}) == 3
-    monkeypatch.setattr(points, "MOST_PARTS", 2)  # and few are kept
+    monkeypatch.setattr(points, "MOST_CACHED", 2)  # and few are kept
     again = read_points(write(AXES)).scenarios
     assert [again.at(point.changes) for point in found.points] == scenarios
-    assert len(again._parts) <= 2
+    assert len(again._cache) <= 2
 
 
 def test_keys_tell_inputs_program_and_settings_apart(write, monkeypatch) -> None:

@@ -96,7 +96,7 @@ def test_a_planning_that_fails_is_a_row(write, threads, out, monkeypatch, error)
             raise error
         return planning.plan(scenario, top_k, limit)
 
-    monkeypatch.setattr("planner.sweep.work.plan", plan)
+    monkeypatch.setattr("planner.sweep.tasks.plan", plan)
     found = run_sweep(write(AXES), out)
     assert found.counts == {"optimal": 4, "failed": 2}
     assert str(error) in found.rows[1]["reason"]
@@ -121,7 +121,7 @@ def test_a_point_where_nothing_fits_is_infeasible(write, threads, out) -> None:
 
 
 def test_a_lost_pool_loses_no_point(write, threads, out) -> None:
-    deaths = [WorkerDied(alone=False), WorkerDied(alone=False)]
+    deaths = [WorkerDied(only_point=False), WorkerDied(only_point=False)]
     threads.die = lambda point: deaths.pop() if point == POINTS[2] and deaths else None
     found = run_sweep(write(AXES), out)
     assert found.counts == {"optimal": 6} and threads.renewed == 2
@@ -129,7 +129,7 @@ def test_a_lost_pool_loses_no_point(write, threads, out) -> None:
 
 
 def test_a_point_that_kills_its_workers_fails_alone(write, threads, out) -> None:
-    threads.die = lambda point: WorkerDied(alone=False) if point == POINTS[1] else None
+    threads.die = lambda point: WorkerDied(only_point=False) if point == POINTS[1] else None
     found = run_sweep(write(AXES), out)
     assert found.counts == {"optimal": 5, "failed": 1}
     assert "the worker died" in found.rows[1]["reason"]
@@ -139,7 +139,7 @@ def test_a_point_that_kills_its_workers_fails_alone(write, threads, out) -> None
 
 
 def test_workers_that_all_die_end_the_sweep(write, threads, out) -> None:
-    threads.die = lambda point: WorkerDied(alone=False)
+    threads.die = lambda point: WorkerDied(only_point=False)
     with pytest.raises(InputError, match="the workers die at once"):
         run_sweep(write(AXES), out)
 

@@ -1,7 +1,6 @@
-"""A report for the terminal as HTML: the same parts, figures and words.
+"""A report for the terminal as HTML: the same blocks, figures and words.
 
-Every text is escaped by the template library; control characters, which could reorder or hide
-text, are replaced.
+markupsafe escapes every text; control characters, which could reorder or hide text, are replaced.
 """
 
 from __future__ import annotations
@@ -24,34 +23,34 @@ CLASSES = {STRONG: "strong", FAINT: "faint", GOOD: "good", FAIR: "fair", BAD: "b
 """Word of a style → class of the page."""
 
 
-def markup_of(part: RenderableType) -> Markup:
-    """The HTML of a part of a report.
+def markup_of(block: RenderableType) -> Markup:
+    """The HTML of a block of a report.
 
     Raises:
-        TypeError: a kind of part that the page does not know.
+        TypeError: a block that has no HTML.
     """
     from markupsafe import Markup
 
-    if isinstance(part, Section):
-        heading = Markup("<h2>{}</h2>").format(clean(part.title))
-        body = Markup("").join(_in_section(inner, part.title) for inner in part.body)
+    if isinstance(block, Section):
+        heading = Markup("<h2>{}</h2>").format(clean(block.title))
+        body = Markup("").join(_in_section(inner, block.title) for inner in block.body)
         return Markup("<section>{}{}</section>").format(heading, body)
-    if isinstance(part, Table):
-        return table_markup(part, "")
-    if isinstance(part, Group):
-        return Markup("").join(markup_of(inner) for inner in part.renderables)
-    if isinstance(part, Padding):
-        return markup_of(part.renderable)
-    if isinstance(part, Text | str | Phrases):
-        text = inline(part)
+    if isinstance(block, Table):
+        return table_markup(block, "")
+    if isinstance(block, Group):
+        return Markup("").join(markup_of(inner) for inner in block.renderables)
+    if isinstance(block, Padding):
+        return markup_of(block.renderable)
+    if isinstance(block, Text | str | Phrases):
+        text = inline(block)
         return Markup("<p>{}</p>").format(text) if str(text).strip() else Markup("")
-    if isinstance(part, Bar):
-        return _bar(part)
-    raise TypeError(f"no HTML for {type(part).__name__}")
+    if isinstance(block, Bar):
+        return _bar(block)
+    raise TypeError(f"no HTML for {type(block).__name__}")
 
 
-def _in_section(part: RenderableType, heading: str) -> Markup:
-    return table_markup(part, heading) if isinstance(part, Table) else markup_of(part)
+def _in_section(block: RenderableType, heading: str) -> Markup:
+    return table_markup(block, heading) if isinstance(block, Table) else markup_of(block)
 
 
 def clean(text: str) -> str:
@@ -59,33 +58,35 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
-def inline(part: RenderableType) -> Markup:
+def inline(text: RenderableType) -> Markup:
     """Text, a styled text, phrases or a bar as the content of a cell or paragraph."""
     from markupsafe import Markup, escape
 
-    if isinstance(part, str):
-        return escape(clean(part))
-    if isinstance(part, Phrases):
-        words = escape(clean(part.joint.join(part.phrases)))
-        return _styled(words, part.style)
-    if isinstance(part, Text):
-        return _styled(Markup("").join(_runs(part)), str(part.style))
-    if isinstance(part, Bar):
-        return _bar(part)
-    if isinstance(part, Group):
-        return Markup("<br>").join(inline(inner) for inner in part.renderables)
-    raise TypeError(f"no HTML for {type(part).__name__} in a line")
+    if isinstance(text, str):
+        return escape(clean(text))
+    if isinstance(text, Phrases):
+        words = escape(clean(text.joint.join(text.phrases)))
+        return _styled(words, text.style)
+    if isinstance(text, Text):
+        return _styled(Markup("").join(_runs(text)), str(text.style))
+    if isinstance(text, Bar):
+        return _bar(text)
+    if isinstance(text, Group):
+        return Markup("<br>").join(inline(inner) for inner in text.renderables)
+    raise TypeError(f"no HTML for {type(text).__name__} in a line")
 
 
 def _runs(text: Text) -> list[Markup]:
     """Stretches of a text with the styles that spans give them."""
     from markupsafe import escape
 
+    # every end of a span begins or ends a stretch of one style
     cuts = sorted({0, len(text), *(end for span in text.spans for end in (span.start, span.end))})
     runs = []
     for start, end in pairwise(cuts):
         style = " ".join(str(s.style) for s in text.spans if s.start <= start and end <= s.end)
-        style = "plain" if "not bold" in style else style  # it lifts a style: the page's own
+        # it cancels the style of the text around it: the page has a class for that
+        style = "plain" if "not bold" in style else style
         runs.append(_styled(escape(clean(text.plain[start:end])), style))
     return runs
 
@@ -100,59 +101,66 @@ def _styled(text: Markup, style: str) -> Markup:
 
 
 def _bar(bar: Bar) -> Markup:
-    """A bar whose length says the share; decoration, since the figure stands beside it."""
+    """A bar as long as its share; hidden from screen readers, since its row has the figure."""
     from markupsafe import Markup
 
-    kind = CLASSES.get(bar.style.split()[-1], "link" if bar.style == "cyan" else "fair")
+    colour = CLASSES.get(bar.style.split()[-1], "link" if bar.style == "cyan" else "fair")
     return Markup(
         '<svg class="bar{}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="{}" width="{}" height="10"/></svg>'
-    ).format(" track" if bar.track else "", kind, f"{100 * bar.share:.3g}")
+    ).format(" track" if bar.track else "", colour, f"{100 * bar.share:.3g}")
 
 
 # ---------------------------------------------------------------- tables
 
 
-def table_markup(table: Table, name: str, links: Sequence[str] = ()) -> Markup:
-    """A table in a box of its own that scrolls sideways; one with heads can be sorted.
+Cells = Sequence[RenderableType]
 
-    links: where the first cell of each row leads.
+
+def table_markup(table: Table, name: str, links: Sequence[str] = ()) -> Markup:
+    """A table that scrolls sideways by itself; one with heads and rows can be sorted.
+
+    name: what screen readers call it. links: the anchor that the first cell of each row leads to.
     """
     from markupsafe import Markup
 
     columns = table.columns
     heads = [inline(column.header) if column.header else Markup("") for column in columns]
-    rows = list(zip(*(column.cells for column in columns), strict=True))
+    rows: list[Cells] = list(zip(*(column.cells for column in columns), strict=True))
     sortable = any(str(head) for head in heads) and len(rows) > 1
-    kinds = [_kind(column, rows, i) for i, column in enumerate(columns)]
-    head = Markup("")
-    if any(str(text) for text in heads):
-        cells = Markup("").join(
-            Markup('<th scope="col" class="{}">{}</th>').format(kind, text)
-            if str(text)
-            else Markup('<td class="{}"></td>').format(kind)
-            for kind, text in zip(kinds, heads, strict=True)
-        )
-        head = Markup("<thead><tr>{}</tr></thead>").format(cells)
+    classes = [_column_class(column, rows, i) for i, column in enumerate(columns)]
     lines = [
-        (_row(rows, i, kinds, links[i] if links else None, sortable), row)
-        for i, row in enumerate(rows)
+        _row(rows, number, classes, links[number] if links else None, sortable)
+        for number in range(len(rows))
     ]
-    # a faint row sums up those above it: it stays below them
-    body, foot = (
-        Markup("").join(line for line, row in lines if (sortable and _faint(row)) is below)
-        for below in (False, True)
-    )
+    # a faint row sums up those above it: in the foot it stays below them, however they are sorted
+    sums = [sortable and _is_faint(row) for row in rows]
+    body = Markup("").join(line for line, is_sum in zip(lines, sums, strict=True) if not is_sum)
+    foot = Markup("").join(line for line, is_sum in zip(lines, sums, strict=True) if is_sum)
     return Markup(
         '<div class="scroll" role="group" aria-label="{}">'
         '<table class="{}">{}<tbody>{}</tbody>{}</table></div>'
     ).format(
-        clean(name) or "facts", "sortable" if sortable else "facts", head, body,
+        clean(name) or "facts", "sortable" if sortable else "facts", _head(heads, classes), body,
         Markup("<tfoot>{}</tfoot>").format(foot) if foot else foot,
     )  # fmt: skip
 
 
-def _kind(column: Column, rows: Sequence[Sequence[RenderableType]], number: int) -> str:
+def _head(heads: Sequence[Markup], classes: Sequence[str]) -> Markup:
+    from markupsafe import Markup
+
+    if not any(str(text) for text in heads):
+        return Markup("")
+    cells = Markup("").join(
+        Markup('<th scope="col" class="{}">{}</th>').format(name, text)
+        if str(text)
+        else Markup('<td class="{}"></td>').format(name)
+        for name, text in zip(classes, heads, strict=True)
+    )
+    return Markup("<thead><tr>{}</tr></thead>").format(cells)
+
+
+def _column_class(column: Column, rows: Sequence[Cells], number: int) -> str:
     """Class of a column: bars, right, left on one line, or wrapped."""
     if any(isinstance(row[number], Bar) for row in rows):
         return "b"
@@ -161,32 +169,31 @@ def _kind(column: Column, rows: Sequence[Sequence[RenderableType]], number: int)
     return "l" if column.no_wrap else "w"
 
 
-def _faint(row: Sequence[RenderableType]) -> bool:
+def _is_faint(row: Cells) -> bool:
     return isinstance(row[0], Text) and str(row[0].style) == FAINT
 
 
 def _row(
-    rows: Sequence[Sequence[RenderableType]], number: int, kinds: Sequence[str], link: str | None,
-    sortable: bool,
-) -> Markup:  # fmt: skip
+    rows: Sequence[Cells], number: int, classes: Sequence[str], link: str | None, sortable: bool
+) -> Markup:
     from markupsafe import Markup
 
     cells = []
-    for i, (cell, kind) in enumerate(zip(rows[number], kinds, strict=True)):
+    for i, (cell, name) in enumerate(zip(rows[number], classes, strict=True)):
         text = inline(cell)
         key = Markup("")
         if sortable and number and not str(text):  # it continues the row above, sorts with it
-            key = Markup(' data-key="{}"').format(_key(rows, number, i))
+            key = Markup(' data-key="{}"').format(_text_above(rows, number, i))
         if i == 0 and link is not None:
             text = Markup('<a href="#{}">{}</a>').format(link, text)
         if i == 0 and str(text):
-            cells.append(Markup('<th scope="row" class="{}"{}>{}</th>').format(kind, key, text))
+            cells.append(Markup('<th scope="row" class="{}"{}>{}</th>').format(name, key, text))
         else:
-            cells.append(Markup('<td class="{}"{}>{}</td>').format(kind, key, text))
+            cells.append(Markup('<td class="{}"{}>{}</td>').format(name, key, text))
     return Markup("<tr>{}</tr>").format(Markup("").join(cells))
 
 
-def _key(rows: Sequence[Sequence[RenderableType]], number: int, column: int) -> str:
+def _text_above(rows: Sequence[Cells], number: int, column: int) -> str:
     """The text of the nearest row above a row that has one in the column."""
     texts = (inline(rows[above][column]).striptags() for above in range(number - 1, -1, -1))
     return next((text for text in texts if text), "")

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-
 from planner.advise.what_if import WhatIf
 from planner.inputs.units import format_quantity
 from planner.planning.plan import Plan
+from planner.report.page.frame import Block, Picture, render
 from planner.report.page.markup import clean, markup_of
-from planner.report.page.render import Part, Picture, render
-from planner.report.text.pieces import Section, plain_text, section, table
+from planner.report.text.pieces import WARNINGS, Row, Section, plain_text, section, table
 from planner.report.text.plan import plan_report
+from planner.report.text.plan.groups import PLACES
+from planner.report.text.plan.memory import MEMORY_OF
+from planner.report.text.plan.time import TIME
 from planner.report.text.what_if import SCALING, UPGRADES, what_if_sections
 
-UNDER = {
-    "placement": "Where each group lives", "time": "Time of a step", "timeline": "Time of a step",
-    "memory": "Memory of", "upgrades": UPGRADES, "scaling": SCALING,
+SECTION_OF_PICTURE = {
+    "placement": PLACES, "time": TIME, "timeline": TIME, "memory": MEMORY_OF, "upgrades": UPGRADES,
+    "scaling": SCALING,
 }  # fmt: skip
-"""Picture → how the title of the report's first section that it stands under begins."""
+"""Picture → how the title of the first section begins under which it is."""
 
-SOON = "Warnings"
-"""Section that comes before all others."""
+WIDEST_LINE = 400
+"""Columns in which no line of the head wraps."""
 
 
 def plan_page(
@@ -32,31 +33,32 @@ def plan_page(
     notes: Sequence[str] = (),
     outlook: WhatIf | None = None,
 ) -> str:
-    """The page's text; outlook: what other machines would buy, which follows what the plan is.
+    """The page's text. outlook: what other hardware would save; it follows the plan's own sections.
 
     Raises:
         PlannerError: Jinja2 is not installed.
     """
-    whole = plan_report(plan)
-    assert isinstance(whole, Group)
-    head, *found = whole.renderables
-    found += what_if_sections(outlook) if outlook is not None else []
-    heading, *lead = plain_text(head, 400).splitlines()
-    titles = [part.title if isinstance(part, Section) else "" for part in found]
+    head, *sections = plan_report(plan).renderables
+    sections += what_if_sections(outlook) if outlook is not None else []
+    heading, *lead = plain_text(head, WIDEST_LINE).splitlines()
+    titles = [block.title if isinstance(block, Section) else "" for block in sections]
     under: dict[int, list[Picture]] = {}
     for picture in pictures:
-        begins = UNDER[picture.name]
-        place = next(
-            (i for i, name in enumerate(titles) if name.startswith(begins)), len(found) - 1
-        )
-        under.setdefault(place, []).append(picture)
-    parts = [Part(markup_of(part), under.get(i, ())) for i, part in enumerate(found)]
-    first = next((i for i, name in enumerate(titles) if name), 0)
-    if SOON in titles:
-        parts.insert(first, parts.pop(titles.index(SOON)))
-    parts += [Part(markup_of(part)) for part in _inputs(plan)]
+        under.setdefault(_place(picture, titles), []).append(picture)
+    blocks = [Block(markup_of(block), under.get(i, ())) for i, block in enumerate(sections)]
+    if WARNINGS in titles:  # they come before all other sections
+        first = next(i for i, title in enumerate(titles) if title)
+        blocks.insert(first, blocks.pop(titles.index(WARNINGS)))
+    blocks += [Block(markup_of(block)) for block in _inputs(plan)]
     made = f"Inputs of the plan: sha256 {plan.inputs_sha256}"
-    return render(heading, [line for line in lead if line.strip()], parts, [*notes, made])
+    return render(heading, [line for line in lead if line.strip()], blocks, [*notes, made])
+
+
+def _place(picture: Picture, titles: Sequence[str]) -> int:
+    """Number of the section under which a picture is; without that section, of the last one."""
+    begins = SECTION_OF_PICTURE[picture.name]
+    places = (i for i, title in enumerate(titles) if title.startswith(begins))
+    return next(places, len(titles) - 1)
 
 
 def _inputs(plan: Plan) -> Iterator[Section]:
@@ -64,19 +66,19 @@ def _inputs(plan: Plan) -> Iterator[Section]:
     plain: dict[str, Any] = {}
     for name, value in plan.inputs.items():
         if isinstance(value, Mapping):
-            yield _subject(name, value)
+            yield _inputs_of(name, value)
         else:
             plain[name] = value
-    yield _subject("run", plain)
+    yield _inputs_of("run", plain)
 
 
-def _subject(name: str, values: Mapping[str, Any]) -> Section:
-    rows: list[Sequence[RenderableType | str]] = [
+def _inputs_of(subject: str, values: Mapping[str, Any]) -> Section:
+    rows: list[Row] = [
         (clean(key), value, status, clean(source))
         for key, value, status, source in _leaves(values, "")
     ]
     columns = [("input", "l"), ("value", "w"), ("status", "l"), ("source", "w")]
-    return section(f"Inputs: {clean(name)}", table(columns, rows))
+    return section(f"Inputs: {clean(subject)}", table(columns, rows))
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, str, str, str]]:
@@ -101,7 +103,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(_value(part) for part in value)
+        return ", ".join(_value(item) for item in value)
     number, _, unit = str(value).partition(" ")
     try:
         return format_quantity(float(number), unit, 6)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.report.page.frame import Block, Picture, render
 from planner.report.page.markup import clean, markup_of, table_markup
-from planner.report.page.render import Part, Picture, render
 from planner.report.text.numbers import (
-    ABSENT,
-    SMALL_FRACTION,
     gigabytes,
+    in_words,
+    or_absent,
     percent,
     plural,
     seconds,
-    words,
 )
 from planner.report.text.pieces import (
     BAD,
@@ -27,16 +26,18 @@ from planner.report.text.pieces import (
     GOOD,
     STRONG,
     VERDICT_STYLES,
+    Fact,
     Phrases,
     facts,
     table,
 )
+from planner.report.text.pieces import Row as Cells
 from planner.report.text.sweep_rows import (
     COUNT,
     Row,
     axis_words,
     capital,
-    done,
+    planned,
     reason_of,
     value_text,
     values_of,
@@ -44,6 +45,7 @@ from planner.report.text.sweep_rows import (
     where,
     with_figure,
 )
+from planner.report.text.terms import SMALL_FRACTION, term_words
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -54,7 +56,7 @@ BEST = (
     ("highest MFU", "mfu", 1), ("most tokens/s", "tokens_per_second", 1),
     ("lowest cost", "cost", -1), ("fewest days", "days", -1),
 )  # fmt: skip
-"""What a summary names: its words, the figure, whether more is better."""
+"""What the summary names: its words, the figure, and 1 if more is better, -1 if less."""
 
 
 def sweep_page(
@@ -66,13 +68,14 @@ def sweep_page(
     Raises:
         PlannerError: Jinja2 is not installed.
     """
-    parts = [
-        Part(markup_of(_summary(rows, axes))),
-        *(Part(markup_of(Text("")), [picture]) for picture in pictures),
-        Part(_all_points(rows, axes)),
-        Part(_each_point(rows, axes)),
+    blocks = [
+        Block(markup_of(_summary(rows, axes))),
+        *(Block(markup_of(Text("")), [picture]) for picture in pictures),
+        Block(_all_points(rows, axes)),
+        Block(_each_point(rows, axes)),
     ]
-    return render(f"Sweep {name}: {plural(len(rows), 'point')}", [_axes(rows, axes)], parts, notes)
+    heading = f"Sweep {name}: {plural(len(rows), 'point')}"
+    return render(heading, [_axes(rows, axes)], blocks, notes)
 
 
 def _axes(rows: Sequence[Row], axes: Sequence[str]) -> str:
@@ -84,19 +87,20 @@ def _axes(rows: Sequence[Row], axes: Sequence[str]) -> str:
 def _summary(rows: Sequence[Row], axes: Sequence[str]) -> RenderableType:
     counts = Counter(str(row.get("status")) for row in rows)
     points = Phrases(f"{number:,} {status}" for status, number in counts.most_common())
-    shown: list[tuple[str, RenderableType | str | None]] = [("Points", points)]
+    # a row that is best in several figures is named once
     best: dict[int, tuple[Row, list[str]]] = {}
-    for said, key, sign in BEST:
+    for words, key, sign in BEST:
         known = with_figure(rows, key)
         if known:
             row = max(known, key=lambda row: sign * row[key])
-            best.setdefault(id(row), (row, []))[1].append(said)
-    shown += [(capital(", ".join(names)), _told(row, axes)) for row, names in best.values()]
+            best.setdefault(id(row), (row, []))[1].append(words)
+    shown: list[Fact] = [("Points", points)]
+    shown += [(capital(", ".join(names)), _point_line(row, axes)) for row, names in best.values()]
     return facts(shown)
 
 
-def _told(row: Row, axes: Sequence[str]) -> RenderableType:
-    """A point in a line: its values, its layout and figures."""
+def _point_line(row: Row, axes: Sequence[str]) -> RenderableType:
+    """A point in a line: its layout, figures and values."""
     text = Text(str(row.get("layout") or ""), STRONG)
     text.append(
         f": {', '.join(_figures(row))}; point {row.get('point')}, {_at(row, axes)}",
@@ -113,9 +117,9 @@ def _figures(row: Row) -> list[str]:
     forms: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("mfu", lambda v: f"MFU {percent(v)}"),
         ("step_seconds", lambda v: f"step {seconds(v, 4)}"),
-        ("tokens_per_second", lambda v: f"{words(v)} tokens/s"),
+        ("tokens_per_second", lambda v: f"{in_words(v)} tokens/s"),
         ("days", lambda v: f"{v:,.1f} days"),
-        ("cost", lambda v: f"{words(v)} USD"),
+        ("cost", lambda v: f"{in_words(v)} USD"),
     )
     return [form(row[key]) for key, form in forms if row.get(key) is not None]
 
@@ -126,10 +130,10 @@ def _figures(row: Row) -> list[str]:
 def _all_points(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
     from markupsafe import Markup
 
-    known = done(rows)
+    with_plan = planned(rows)
     subjects = [
         key for key in ("model", "topology", "software", COUNT)
-        if key not in axes and varying(known, [key])
+        if key not in axes and varying(with_plan, [key])
     ]  # fmt: skip
     shown = [*axes, *subjects]
     optional = [
@@ -137,43 +141,38 @@ def _all_points(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
         for key, head in (("days", "days"), ("cost", "cost, USD"))
         if with_figure(rows, key)
     ]
-    columns = [("point", "r"), *((_head(key), _kind(rows, key)) for key in shown)]
+    columns = [("point", "r"), *((_head(key), _column_kind(rows, key)) for key in shown)]
     columns += [("status", "l"), ("layout", "w"), ("step", "r"), ("MFU", "r")]
     columns += [("tokens/s per accelerator", "r"), ("GB", "r"), *((h, "r") for _, h in optional)]
     body = [_cells(row, shown, [key for key, _ in optional]) for row in rows]
     links = [f"point-{row.get('point')}" for row in rows]
-    box = table_markup(table(columns, body), "All points", links)
-    box = Markup(str(box).replace('class="scroll"', 'class="scroll long"', 1))
-    return Markup("<section><h2>All points</h2>{}</section>").format(box)
+    markup = table_markup(table(columns, body), "All points", links)
+    # thousands of rows scroll in a box of limited height
+    markup = Markup(str(markup).replace('class="scroll"', 'class="scroll long"', 1))
+    return Markup("<section><h2>All points</h2>{}</section>").format(markup)
 
 
 def _head(key: str) -> str:
     return capital(axis_words(key))
 
 
-def _kind(rows: Sequence[Row], key: str) -> str:
+def _column_kind(rows: Sequence[Row], key: str) -> str:
     numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
     return "r" if numbers else "l"
 
 
-def _cells(
-    row: Row, shown: Sequence[str], optional: Sequence[str]
-) -> Sequence[RenderableType | str]:
-    status = str(row.get("status"))
-    layout = str(row.get("layout") or "")
-    why = Text(_reason(row), FAINT)
-    rate, peak = row.get("tokens_per_second_per_accelerator"), row.get("peak_bytes")
-    step, mfu = row.get("step_seconds"), row.get("mfu")
+def _cells(row: Row, shown: Sequence[str], optional: Sequence[str]) -> Cells:
+    status, layout = str(row.get("status")), str(row.get("layout") or "")
     return (
         str(row.get("point")),
         *(value_text(row.get(key)) for key in shown),
         Text(status, STATUS_STYLES.get(status, BAD)),
-        layout or why,
-        ABSENT if step is None else seconds(step, 4),
-        ABSENT if mfu is None else percent(mfu),
-        ABSENT if rate is None else f"{rate:,.0f}",
-        ABSENT if peak is None else gigabytes(peak),
-        *(ABSENT if row.get(key) is None else words(row[key]) for key in optional),
+        layout or Text(_reason(row), FAINT),
+        or_absent(lambda step: seconds(step, 4), row.get("step_seconds")),
+        or_absent(percent, row.get("mfu")),
+        or_absent(lambda rate: f"{rate:,.0f}", row.get("tokens_per_second_per_accelerator")),
+        or_absent(gigabytes, row.get("peak_bytes")),
+        *(or_absent(in_words, row.get(key)) for key in optional),
     )
 
 
@@ -201,14 +200,14 @@ def _each_point(rows: Sequence[Row], axes: Sequence[str]) -> Markup:
 
 
 def _line(row: Row, axes: Sequence[str]) -> str:
-    got = row.get("layout") or str(row.get("status"))
-    return f"Point {row.get('point')}, {_at(row, axes)}: {got}"
+    result = row.get("layout") or str(row.get("status"))
+    return f"Point {row.get('point')}, {_at(row, axes)}: {result}"
 
 
 def _point(row: Row) -> RenderableType:
     """What the plan is and where its time goes, in one table of facts."""
-    step, memory = row.get("step_seconds"), row.get("memory_verdict")
-    shown: list[tuple[str, RenderableType | str | None]] = [
+    step, verdict = row.get("step_seconds"), row.get("memory_verdict")
+    shown: list[Fact] = [
         *((_head(key), value_text(row.get(key))) for key in ("model", "topology", "software")),
         ("Reason", str(row["reason"]) if row.get("reason") else None),
     ]
@@ -219,8 +218,8 @@ def _point(row: Row) -> RenderableType:
             ("Layout", Phrases(_layout(row))),
             ("Time", Phrases(_time(row, step))),
         ]
-    if row.get("peak_bytes") and memory:
-        text = Text(str(memory), VERDICT_STYLES.get(str(memory), FAINT))
+    if row.get("peak_bytes") and verdict:
+        text = Text(str(verdict), VERDICT_STYLES.get(str(verdict), FAINT))
         text.append(f": {gigabytes(row['peak_bytes'])} GB", "not bold default")
         shown.append(("Memory", text))
     return facts(shown)
@@ -236,7 +235,7 @@ def _layout(row: Row) -> list[str]:
 
 def _time(row: Row, step: float) -> list[str]:
     terms = {
-        key.removeprefix("time.").replace("_", " "): value
+        term_words(key.removeprefix("time.")): value
         for key, value in row.items()
         if key.startswith("time.") and value and value >= SMALL_FRACTION * step
     }

@@ -1,4 +1,4 @@
-"""Where labels go so that none covers another: arithmetic on positions, no drawing."""
+"""Where labels go so that they do not overlap: arithmetic on positions, no drawing."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def wrapped(text: str, width: float, points: float) -> str:
 
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """Positions at least `gap` apart, in their order, each as near its own as the others allow.
+    """Positions at least `gap` apart, in their order, as close as possible to the given ones.
 
-    Least squares: positions less their rank's share of gaps, with runs that fall pooled into their
-    mean (isotonic regression).
+    Closest in the sense of least squares, by isotonic regression: after rank · gap is subtracted,
+    positions must not fall, so runs that do are pooled into their mean.
     """
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     pools: list[tuple[float, int]] = []  # mean and size
@@ -63,11 +63,12 @@ def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def flags(starts: Sequence[tuple[float, float]]) -> list[int]:
-    """A row for each flag (pole, width) that flies right of its pole, the lowest free one.
+    """A row for each flag (pole, width), the lowest free one; a flag extends right of its pole.
 
-    A flag flies above the poles it passes, so that no pole crosses a flag and none overlap.
+    It is above the flags whose poles it passes, so that no pole crosses a flag and none overlap.
     """
     chosen = [0] * len(starts)
+    # from the right: whatever a flag passes has its row already
     order = sorted(range(len(starts)), key=lambda i: starts[i][0], reverse=True)
     for position, i in enumerate(order):
         pole, width = starts[i]

@@ -1,7 +1,8 @@
-"""The picture of stacked roofs: slopes, compute and latency roofs, and the work under them.
+"""Pictures of a roofline: the stacked roofs and the work under them, message sizes, and ridges by
+accelerator generation; each draws on `ax` or on a figure of its own.
 
-Its parts are drawn by a function each, on axes whose limits are set first: labels are laid out in
-inches of the page.
+The picture of the roofs is drawn by a function per layer, on axes whose limits are set first:
+labels are laid out in inches of the page.
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ from itertools import groupby
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING, Any
 
-from planner.advise.cluster_roofline import GroupPoint, Level, Roofline
+from planner.advise.cluster_roofline import (
+    COLLECTIVES,
+    AcceleratorRidges,
+    GroupPoint,
+    Level,
+    Roofline,
+)
 from planner.inputs.units import format_quantity
 from planner.report.plots.drawing import (
     BLACK,
+    BLUE,
     DENSE_DOTS,
     DOTS,
     GREY,
@@ -23,14 +31,16 @@ from planner.report.plots.drawing import (
     ORANGE,
     PALE,
     SMALL,
+    STYLES,
+    VERMILION,
     axes_of,
+    escaped,
+    figure_of,
     halo,
     inches,
-    once,
+    label_once,
     per_decade,
-    plain,
-    said,
-    styles_of,
+    power_tick,
     title,
 )
 from planner.report.plots.labels import flags, rows, spread, text_inches
@@ -38,17 +48,35 @@ from planner.report.text.numbers import from_ridge, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def roofs_page(roofline: Roofline, accelerators: Sequence[AcceleratorRidges]) -> Figure:
+    """All three plots on one page: roofs above, message sizes and generations below."""
+    figure = figure_of(7.6, 9.4)
+    plot_roofs(roofline, figure.add_axes((0.095, 0.425, 0.775, 0.545)))
+    plot_message_seconds(roofline, figure.add_axes((0.095, 0.075, 0.38, 0.255)))
+    plot_ridges(accelerators, figure.add_axes((0.575, 0.075, 0.405, 0.255)), roofline.accelerator)
+    return figure
+
+
+def _styles(roofline: Roofline) -> list[tuple[str, Any]]:
+    """Colour and line style of each level."""
+    return [STYLES[i % len(STYLES)] for i in range(len(roofline.levels))]
+
+
+# ---------------------------------------------------------------- stacked roofs
 
 MARKERS = ("o", "s", "^", "v", "P", "X")
 """Marker of each group of a plan."""
 
 CALL_SECONDS = 1e-5
-"""Work at the peak beside each call, for which latency roofs are drawn."""
+"""Work at the peak between two calls, for which latency roofs are drawn."""
 
 LATENCY_ROOF = f"latency, an all-gather every {seconds(CALL_SECONDS, 2)} of work"
 
 CLOSE = 0.26
-"""Inches between slopes below which their names stand at different heights."""
+"""Inches between slopes below which their names are at different heights."""
 
 LANE = 0.3
 """Inches of a row of names above the roofs."""
@@ -58,12 +86,12 @@ THIN: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.6, "color": GREY}
 
 
 def plot_roofs(roofline: Roofline, ax: Axes | None = None) -> Axes:
-    """Attainable FLOP/s against intensity under every level's roof, and where the work stands.
+    """Attainable FLOP/s against intensity under every level's roof, and where the work is.
 
     A sloped line per level (neighbours of one bandwidth share it), the dense compute roofs and the
     vector unit's, the ridges, operator classes on HBM's roof, a marker per group of the plan with
     an open one at its exposed intensity, and dotted latency roofs for an all-gather every
-    CALL_SECONDS of work. Names of level lines stand right of the axes: leave 0.9 inches there.
+    CALL_SECONDS of work. Names of the flat roofs are right of the axes: leave 0.9 inches there.
     """
     ax = axes_of(ax, 7.6, 5.4)
     ax.set_xscale("log")
@@ -74,32 +102,30 @@ def plot_roofs(roofline: Roofline, ax: Axes | None = None) -> Axes:
     _draw_operators(roofline, ax)
     _draw_groups(roofline, ax)
     _draw_flags(roofline, ax, lanes)
-    ax.xaxis.set_major_formatter(plain)
+    ax.xaxis.set_major_formatter(power_tick)
     low, high = ax.get_ylim()[0], max(roofline.peak_flops.values())
     ax.set_yticks([tick for tick in ax.get_yticks() if low <= tick <= high])
-    ax.yaxis.set_major_formatter(lambda value, _: plain(value / 1e12))
+    ax.yaxis.set_major_formatter(lambda value, _: power_tick(value / 1e12))
     ax.minorticks_off()
-    ax.set_xlabel("Intensity: FLOP per byte over the level", fontsize=LABEL)
+    ax.set_xlabel("Intensity: FLOPs per byte of memory or tier", fontsize=LABEL)
     ax.set_ylabel("Attainable TFLOP/s of one accelerator", fontsize=LABEL)
-    title(
-        ax,
-        f"Roofs of {said(roofline.topology)}, {roofline.precision.upper()}: {_subject(roofline)}",
-    )
+    topology, precision = escaped(roofline.topology), roofline.precision.upper()
+    title(ax, f"Roofs of {topology}, {precision}: {_subject(roofline)}")
     ax.legend(loc="upper left", fontsize=SMALL, framealpha=1, edgecolor=PALE)
     return ax
 
 
 def _subject(roofline: Roofline) -> str:
     if roofline.plan is None:
-        return said(roofline.accelerator)
+        return escaped(roofline.accelerator)
     job = roofline.plan.inputs
-    name, part = said(job["model"]["name"]), said(roofline.accelerator)
-    return f"{name} on {job['num_accelerators']:,} × {part}"
+    name, accelerator = escaped(job["model"]["name"]), escaped(roofline.accelerator)
+    return f"{name} on {job['num_accelerators']:,} × {accelerator}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Flag:
-    """A point at the compute roof, named above all roofs."""
+    """A point at the compute roof, whose name is above all roofs."""
 
     x: float
     y: float
@@ -122,14 +148,15 @@ def _flags(roofline: Roofline) -> list[_Flag]:
 
 
 def _limit(roofline: Roofline, ax: Axes) -> list[int]:
-    """Set the limits so that all roofs and names are inside; return the flags' rows."""
+    """Set the limits so that all roofs and names are inside; return the row of each flag."""
     width, height = inches(ax)
     named, peaks = _flags(roofline), roofline.peak_flops.values()
     left = log10(min(p.intensity for p in roofline.operators) / 60)
     slowest = min(level.bytes_per_second for level in roofline.levels)
+    # right of all ridges, and of all groups
     reach = [4 * max(peaks) / slowest]
     reach += [4 * (point.exposed_intensity or point.intensity) for point in roofline.groups]
-    # a name of w inches right of x takes w/width of all decades
+    # a name of w inches right of x takes w/width of all decades, at most half of them
     rights = [
         left
         + (log10(flag.x) - left) / (1 - min(0.5, (text_inches(flag.text, SMALL) + 0.05) / width))
@@ -138,16 +165,18 @@ def _limit(roofline: Roofline, ax: Axes) -> list[int]:
     right = max([log10(max(reach)), *rights])
     ax.set_xlim(10**left, 10**right)
     across = width / (right - left)
-    chosen = flags([(log10(f.x), text_inches(f.text, SMALL) / across) for f in named])
+    lanes = flags([(log10(f.x), text_inches(f.text, SMALL) / across) for f in named])
     bottom = min(point.attainable_flops for point in roofline.operators) / 6
-    free = 1 - LANE * (max(chosen, default=0) + 1.5) / height
+    # share of the height that is left under the lanes of names
+    free = 1 - LANE * (max(lanes, default=0) + 1.5) / height
     ax.set_ylim(bottom, bottom * (max(peaks) / bottom) ** (1 / free))
-    return chosen
+    return lanes
 
 
 def _shared(roofline: Roofline) -> list[tuple[list[Level], tuple[str, Any]]]:
     """Neighbouring levels of one bandwidth together, with the style of the first."""
-    pairs = zip(roofline.levels, styles_of(roofline), strict=True)
+    pairs = zip(roofline.levels, _styles(roofline), strict=True)
+    # levels of one bandwidth are one line; two would hide each other
     together = [
         list(members) for _, members in groupby(pairs, key=lambda pair: pair[0].bytes_per_second)
     ]
@@ -161,7 +190,7 @@ def _draw_levels(roofline: Roofline, ax: Axes) -> None:
     across, up = per_decade(ax)
     shared = _shared(roofline)
     ridges = [roofline.peak / levels[0].bytes_per_second for levels, _ in shared]
-    names = [said(", ".join(level.name for level in levels)) for levels, _ in shared]
+    names = [escaped(", ".join(level.name for level in levels)) for levels, _ in shared]
     feet = [f"{name}\n{ridge:,.0f}" for name, ridge in zip(names, ridges, strict=True)]
     taken = rows([_span(ax, x, foot) for x, foot in zip(ridges, feet, strict=True)])
     share = 0.0
@@ -203,7 +232,7 @@ def _draw_flat_roofs(roofline: Roofline, ax: Axes) -> None:
     vector = roofline.vector_flops
     ax.plot([vector / hbm, right], [vector] * 2, color=GREY, linewidth=0.9)
     named.append((vector, f"vector unit\n{vector / 1e12:,.5g}", GREY, False))
-    for level, (colour, _) in zip(roofline.levels, styles_of(roofline), strict=True):
+    for level, (colour, _) in zip(roofline.levels, _styles(roofline), strict=True):
         messages = level.messages.get("all_gather")
         if messages is None or messages.latency_seconds <= CALL_SECONDS:
             continue
@@ -212,9 +241,12 @@ def _draw_flat_roofs(roofline: Roofline, ax: Axes) -> None:
         ax.plot(
             [knee, right], [height] * 2, color=colour, linewidth=1.3, linestyle=DENSE_DOTS,
             marker="D", markevery=[0], markersize=5, markerfacecolor="white",
-            label=once(ax, LATENCY_ROOF),
+            label=label_once(ax, LATENCY_ROOF),
         )  # fmt: skip
-        named.append((height, f"latency\n{said(level.name)} × {messages.members:,}", colour, False))
+        named.append(
+            (height, f"latency\n{escaped(level.name)} × {messages.members:,}", colour, False)
+        )
+    # decades that two lines of text take
     gap = 2.5 * SMALL / 72 / per_decade(ax)[1]
     heights = spread([log10(height) for height, *_ in named], gap)
     for (_, text, colour, main), height in zip(named, heights, strict=True):
@@ -234,6 +266,7 @@ def _draw_operators(roofline: Roofline, ax: Axes) -> None:
         zorder=6, label="operator class, on HBM's roof",
     )  # fmt: skip
     sloped = [point for point in points if point.wall == "bandwidth"]
+    # decades that a line of text takes
     gap = 1.3 * SMALL / 72 / per_decade(ax)[1]
     heights = spread([log10(point.attainable_flops) for point in sloped], gap)
     for point, height in zip(sloped, heights, strict=True):
@@ -251,7 +284,7 @@ def _draw_groups(roofline: Roofline, ax: Axes) -> None:
         x, y, marker = group.intensity, group.attainable_flops, MARKERS[i % len(MARKERS)]
         ax.plot(
             [x], [y], marker=marker, markersize=8, color=colour, markeredgecolor=BLACK,
-            linestyle="none", zorder=7, label=once(ax, "group, per byte moved"),
+            linestyle="none", zorder=7, label=label_once(ax, "group, per byte moved"),
         )  # fmt: skip
         if group.wall != "compute":
             ax.annotate(
@@ -265,7 +298,7 @@ def _draw_groups(roofline: Roofline, ax: Axes) -> None:
         ax.plot(
             [group.exposed_intensity], [exposed], marker=marker, markersize=8,
             markerfacecolor="white", markeredgecolor=colour, markeredgewidth=1.4,
-            linestyle="none", zorder=7, label=once(ax, "group, per byte not hidden"),
+            linestyle="none", zorder=7, label=label_once(ax, "group, per exposed byte"),
         )  # fmt: skip
         ax.annotate(
             "", (group.exposed_intensity, exposed), xytext=(x, y), zorder=6,
@@ -277,13 +310,13 @@ def _draw_groups(roofline: Roofline, ax: Axes) -> None:
 def _group_colours(roofline: Roofline) -> list[str]:
     colours = {
         level.name: colour
-        for level, (colour, _) in zip(roofline.levels, styles_of(roofline), strict=True)
+        for level, (colour, _) in zip(roofline.levels, _styles(roofline), strict=True)
     }
     return [colours[group.tier] for group in roofline.groups]
 
 
 def _draw_flags(roofline: Roofline, ax: Axes, lanes: Sequence[int]) -> None:
-    """Names of what stands at the compute roof, on poles, in lanes above all roofs."""
+    """Names of what is at the compute roof, on poles, in lanes above all roofs."""
     base, lane = max(roofline.peak_flops.values()), LANE / per_decade(ax)[1]
     for flag, row in zip(_flags(roofline), lanes, strict=True):
         foot = base * 10 ** ((0.3 + row) * lane)
@@ -296,10 +329,134 @@ def _draw_flags(roofline: Roofline, ax: Axes, lanes: Sequence[int]) -> None:
 
 
 def _span(ax: Axes, x: float, text: str) -> tuple[float, float]:
-    """Decades that a text centred at x covers, with a little room."""
+    """Decades that a text centred at x covers, with a little space around."""
     half = (text_inches(text, SMALL) / 2 + 0.03) / per_decade(ax)[0]
     return log10(x) - half, log10(x) + half
 
 
 def _group_text(group: GroupPoint) -> str:
-    return f"{group.name} on {said(group.tier)}\n{from_ridge(group.margin)} of ridge"
+    return f"{group.name} on {escaped(group.tier)}\n{from_ridge(group.margin)} of ridge"
+
+
+# ---------------------------------------------------------------- message sizes
+
+
+def plot_message_seconds(
+    roofline: Roofline, ax: Axes | None = None, collective: str = "all_gather"
+) -> Axes:
+    """Seconds of a call against its message size: a curve per tier over its two roofs.
+
+    Dotted: only start-up, and only bytes; they cross at the latency knee, which is named.
+    """
+    ax = axes_of(ax, 5.0, 3.8)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    tiers = [
+        (level.name, style, level.messages[collective])
+        for level, style in zip(roofline.levels, _styles(roofline), strict=True)
+        if collective in level.messages
+    ]
+    for name, (colour, style), m in tiers:
+        ax.plot(
+            m.num_bytes, m.seconds, color=colour, linestyle=style, linewidth=1.6,
+            label=f"{escaped(name)} × {m.members:,}: {format_quantity(m.knee_bytes, 'B', 2)}",
+        )  # fmt: skip
+        if m.latency_seconds <= 0:
+            continue
+        ends = [m.num_bytes[0], m.knee_bytes, m.num_bytes[-1]]
+        ax.plot(
+            ends, [max(m.latency_seconds, m.latency_seconds * x / m.knee_bytes) for x in ends],
+            color=colour, linewidth=1.0, linestyle=DENSE_DOTS, marker="D", markevery=[1],
+            markersize=5, markerfacecolor="white",
+        )  # fmt: skip
+    if tiers:
+        starts = [m.seconds[0] for _, _, m in tiers]
+        ax.set_xlim(tiers[0][2].num_bytes[0], tiers[0][2].num_bytes[-1])
+        longest = max(m.seconds[-1] for _, _, m in tiers)
+        ax.set_ylim(min(starts) / 3, max(1.2 * longest, 1e4 * max(starts)))  # legend above
+        ax.legend(loc="upper left", fontsize=SMALL, framealpha=1, edgecolor=PALE)
+    ax.set_xticks([1e3, 1e6, 1e9], ["1 kB", "1 MB", "1 GB"])
+    ax.yaxis.set_major_formatter(lambda value, _: seconds(value, 1))
+    ax.minorticks_off()
+    ax.set_xlabel("Message size", fontsize=LABEL)
+    title(ax, f"Latency knee of {COLLECTIVES[collective]}s")
+    return ax
+
+
+# ---------------------------------------------------------------- ridges by generation
+
+RIDGE_LINES = (
+    ("16-bit", ("bf16", "fp16"), BLACK, "-", "o"),
+    ("FP8", ("fp8",), BLUE, (0, (7, 2)), "s"),
+    ("FP4", ("fp4",), VERMILION, (0, (7, 2, 1.5, 2)), "^"),
+)
+"""Label, precisions (the first that an accelerator has), colour, line style, marker."""
+
+FAMILY_GAP = 0.7
+"""Space between families of accelerators, in places of one."""
+
+
+def plot_ridges(
+    accelerators: Sequence[AcceleratorRidges], ax: Axes | None = None, highlight: str | None = None
+) -> Axes:
+    """Ridges of memory by accelerator generation: a line per precision and family.
+
+    The accelerator named `highlight` is in a pale band.
+    """
+    ax = axes_of(ax, 5.0, 3.8)
+    ax.set_yscale("log")
+    families = [list(members) for _, members in groupby(accelerators, key=lambda one: one.family)]
+    places = {
+        one.name: i + FAMILY_GAP * number
+        for number, members in enumerate(families)
+        for i, one in enumerate(accelerators)
+        if one in members
+    }
+    drawn: list[tuple[float, float]] = []
+    for label, precisions, colour, style, marker in RIDGE_LINES:
+        for members in families:
+            known = [
+                (places[one.name], next(one.ridges[p] for p in precisions if p in one.ridges))
+                for one in members
+                if not one.ridges.keys().isdisjoint(precisions)
+            ]
+            if known:
+                ax.plot(
+                    [x for x, _ in known], [y for _, y in known], color=colour, linestyle=style,
+                    marker=marker, markersize=5, linewidth=1.4, label=label_once(ax, label),
+                )  # fmt: skip
+            drawn += known
+            if label == RIDGE_LINES[0][0]:
+                _name_ridges(known, ax)
+    if highlight in places:
+        x = places[highlight]
+        ax.axvspan(x - 0.5, x + 0.5, color=PALE, alpha=0.6, linewidth=0, zorder=0)
+    ax.set_xticks(
+        list(places.values()), [escaped(_generation(one)) for one in accelerators], rotation=60,
+        ha="right", rotation_mode="anchor", fontsize=SMALL,
+    )  # fmt: skip
+    lowest = min(ridge for _, ridge in drawn) if drawn else 100
+    ax.set_ylim(min(80, 0.55 * lowest), 4500)
+    ax.set_yticks([100, 200, 500, 1000, 2000], ["100", "200", "500", "1,000", "2,000"])
+    ax.grid(False, axis="x")
+    ax.minorticks_off()
+    title(ax, "Memory wall: ridge of HBM, FLOP/B")
+    ax.legend(loc="upper left", fontsize=SMALL, framealpha=1, edgecolor=PALE, ncols=3)
+    return ax
+
+
+def _generation(accelerator: AcceleratorRidges) -> str:
+    """'H100' of a shipped family; with the form factor for one that is of no family."""
+    words = [word for word in accelerator.name.upper().split("-") if not word.endswith("GB")]
+    return (words or [accelerator.name])[0] if accelerator.family else "-".join(words)[:12]
+
+
+def _name_ridges(points: Sequence[tuple[float, float]], ax: Axes) -> None:
+    """Figures under their points, or above where the line falls to the right."""
+    nexts = [y for _, y in points[1:]] + [float("inf")]
+    for (x, y), following in zip(points, nexts, strict=True):
+        above = following < y
+        ax.annotate(
+            f"{y:,.0f}", (x, y), xytext=(0, 5 if above else -5), textcoords="offset points",
+            ha="center", va="bottom" if above else "top", fontsize=SMALL, path_effects=halo(),
+        )  # fmt: skip

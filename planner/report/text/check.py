@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,8 +10,8 @@ from rich.text import Text
 from planner.advise.check import Check
 from planner.errors import IllegalLayoutError
 from planner.frameworks.script import Note
-from planner.report.text.groups import places, traffic
-from planner.report.text.layouts import layout_in_words
+from planner.problem.scenario import scenario_from_document
+from planner.report.text.layouts import degrees_in_words, details_in_words
 from planner.report.text.numbers import gigabytes, percent, seconds, signed_seconds
 from planner.report.text.pieces import (
     BAD,
@@ -19,55 +19,61 @@ from planner.report.text.pieces import (
     FAIR,
     GOOD,
     STRONG,
+    Fact,
+    Row,
     facts,
     note,
     printable,
     section,
+    stacked,
     table,
 )
+from planner.report.text.plan.groups import places, traffic
+from planner.report.text.plan.head import mfu_of_peak
+from planner.report.text.terms import by_size, term_words
 
 SHOWN_TERMS = 0.002
 """Terms whose difference is below this share of the step are left out."""
 
-WORDS = {
+VERDICTS = {
     "fits": ("It runs.", GOOD),
-    "fragile": ("It runs, but memory is fragile: close under the capacity.", FAIR),
+    "fragile": ("It runs, but memory is fragile: close to the capacity.", FAIR),
     "no": ("It will not run: it does not fit in memory.", BAD),
     "illegal": ("It will not run: rules are broken.", BAD),
 }
 
 
 def check_report(check: Check) -> RenderableType:
-    """Everything a check found, the verdict first."""
-    parts = [
+    """Everything a check showed, the verdict first."""
+    return stacked(
         _head(check),
         _broken(check),
         _contradictions(check),
-        _figures(check),
+        _prediction(check),
         _crossings(check),
         _better(check),
         _understood(check),
-        _notes("Not said, so as the framework does", check.defaults),
-        _notes("Judged otherwise than written", check.otherwise, FAIR),
+        _notes("Not set, so the framework's default", check.defaults),
+        _notes("Judged differently than written", check.otherwise, FAIR),
         _notes("Not understood, so not judged", check.unread, FAIR),
         _ignored(check),
-    ]
-    return Group(*(part for part in parts if part is not None))
+    )
 
 
 def _head(check: Check) -> RenderableType:
-    text, style = WORDS[check.verdict]
-    lines: list[RenderableType] = [Text(text, f"{STRONG} {style}")]
-    layout = check.layout
-    rows: list[tuple[str, RenderableType | str | None]] = [
+    text, style = VERDICTS[check.verdict]
+    rows: list[Fact] = [
         ("Script", f"{printable(check.path)}, read as {check.target} ({check.target_version})"),
         ("Judged", f"on {check.num_accelerators:,} accelerators under {printable(check.software)}"),
     ]
+    layout = check.layout
     if layout is not None:
-        degrees, pieces = layout_in_words(layout.to_document())
-        rows += [("Layout", degrees), ("", ", ".join(pieces)), ("", layout.label())]
+        details = ", ".join(details_in_words(layout))
+        rows += [
+            ("Layout", degrees_in_words(layout)), ("", details), ("", layout.label()),
+        ]  # fmt: skip
     rows += [("Products" if i == 0 else "", text) for i, text in enumerate(check.products)]
-    return Group(*lines, facts(rows))
+    return Group(Text(text, f"{STRONG} {style}"), facts(rows))
 
 
 def _broken(check: Check) -> RenderableType | None:
@@ -99,42 +105,38 @@ def _contradictions(check: Check) -> RenderableType | None:
 
 
 def _value(value: object) -> str:
-    return "none" if value is None else printable(value).lower() if isinstance(value, bool) else (
-        printable(value)
-    )  # fmt: skip
+    if value is None:
+        return "none"
+    return printable(value).lower() if isinstance(value, bool) else printable(value)
 
 
 def _line(line: int | None) -> str:
     return "" if line is None else str(line)
 
 
-def _figures(check: Check) -> RenderableType | None:
+# ---------------------------------------------------------------- the prediction
+
+
+def _prediction(check: Check) -> RenderableType | None:
     plan = check.plan
     if plan is None or plan.memory is None or plan.mfu_denominator is None:
         return None
-    memory, denominator = plan.memory, plan.mfu_denominator
-    peak, precision = denominator.peak_flops / 1e12, denominator.precision.upper()
+    memory = plan.memory
+    peak = f"{gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB"
     walls = ", ".join(f"{name} {group.wall}" for name, group in plan.groups.items())
-    rows: list[tuple[str, RenderableType | str | None]] = [
-        ("Step", f"{seconds(plan.step_seconds or 0.0, 4)} predicted"),
-        ("MFU", f"{percent(plan.mfu or 0.0)} of {peak:,.5g} TFLOP/s dense {precision}"),
-        ("Memory", f"{gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB: "
-         f"{memory.verdict}"),
+    rows: list[Fact] = [
+        ("Step", seconds(plan.step_seconds or 0.0, 4)),
+        ("MFU", mfu_of_peak(plan)),
+        ("Memory", f"{peak}: {memory.verdict}"),
         ("Walls", walls or None),
-    ]  # fmt: skip
-    order = plan.rank_order_name
-    return Group(
-        section("Predicted, ranks in the framework's own order" + (f" {order}" if order else ""),
-                facts(rows)),
-        *(part for part in (_places(check), traffic(plan)) if part is not None),
-    )  # fmt: skip
-
-
-def _places(check: Check) -> RenderableType | None:
-    from planner.problem.scenario import scenario_from_document
-
-    assert check.plan is not None
-    return places(check.plan, scenario_from_document(check.plan.inputs, "plan"))
+    ]
+    order = "" if plan.rank_order_name is None else f" {plan.rank_order_name}"
+    topology = scenario_from_document(plan.inputs, "plan").topology
+    return stacked(
+        section(f"Prediction, ranks in the framework's own order{order}", facts(rows)),
+        places(plan, topology),
+        traffic(plan),
+    )
 
 
 def _crossings(check: Check) -> RenderableType | None:
@@ -154,42 +156,51 @@ def _crossing_lines(check: Check) -> Iterator[RenderableType]:
         )
 
 
-def _better(check: Check) -> RenderableType | None:
-    better = check.better
-    if better is None or better.layout is None:
-        return section("The best layout", Text("none is legal and fits: see `planner plan`", FAIR))
-    label = better.layout.label()
-    step = seconds(better.step_seconds or 0.0, 4)
-    lines: list[RenderableType] = [
-        Text(f"{label} in {step} a step, MFU {percent(better.mfu or 0.0)}", STRONG)
-    ]
+def _better(check: Check) -> RenderableType:
+    best = check.better
+    if best is None or best.layout is None:
+        return section("The best layout", Text("no legal layout fits: see `planner plan`", FAIR))
+    title = "The best layout of this job"
+    step = seconds(best.step_seconds or 0.0, 4)
+    answer = Text(f"{best.layout.label()} in {step} a step, MFU {percent(best.mfu or 0.0)}", STRONG)
     gain, plan = check.gain_seconds, check.plan
     if gain is None or plan is None or plan.step_seconds is None or check.terms is None:
-        return section("The best layout of this job", *lines)
+        return section(title, answer)
     if gain <= 0:
-        lines.append(Text("the script's layout is no slower: nothing to gain", GOOD))
-        return section("The best layout of this job", *lines)
-    lines.append(Text(f"gains {seconds(gain)} a step, {percent(check.gain_fraction or 0.0)}", GOOD))
-    rows: list[Sequence[RenderableType | str]] = [
-        (term.replace("_", " "), signed_seconds(-more), percent(-more / plan.step_seconds))
-        for term, more in sorted(check.terms.items(), key=lambda item: -abs(item[1]))
+        return section(
+            title, answer, Text("the script's layout is no slower: nothing to gain", GOOD)
+        )
+    rows: list[Row] = [
+        (term_words(term), signed_seconds(-more), percent(-more / plan.step_seconds))
+        for term, more in by_size(check.terms)
         if abs(more) >= SHOWN_TERMS * plan.step_seconds
     ]
-    if rows:
-        lines.append(table([("in", "l"), ("", "r"), ("of the step", "r")], rows))
-    return section("The best layout of this job", *lines)
+    return section(
+        title,
+        answer,
+        Text(f"saves {seconds(gain)} a step, {percent(check.gain_fraction or 0.0)}", GOOD),
+        table([("term", "l"), ("", "r"), ("of the step", "r")], rows) if rows else None,
+    )
+
+
+# ---------------------------------------------------------------- what was read
 
 
 def _understood(check: Check) -> RenderableType:
     rows = [
-        (_line(said.line), printable(said.key), _value(_split(said.value)), printable(said.setting))
-        for said in check.understood
+        (
+            _line(item.line),
+            printable(item.key),
+            _value(_joined(item.value)),
+            printable(item.setting),
+        )
+        for item in check.understood
     ]
-    columns = [("line", "r"), ("key", "l"), ("value", "w"), ("said by", "w")]
+    columns = [("line", "r"), ("key", "l"), ("value", "w"), ("set by", "w")]
     return section("Understood", table(columns, rows) if rows else note("nothing"))
 
 
-def _split(value: object) -> object:
+def _joined(value: object) -> object:
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
@@ -203,17 +214,26 @@ def _notes(title: str, notes: Sequence[Note], style: str = "") -> RenderableType
     return section(title, table([("line", "r"), ("", "w")], rows))
 
 
+NOT_READ = "is not read"
+"""Text of a setting that no framework of the script has a use for: it is named without it."""
+
+
 def _ignored(check: Check) -> RenderableType | None:
     if not check.ignored:
         return None
-    plain = [item for item in check.ignored if item.text == "is not read"]
-    told = [item for item in check.ignored if item not in plain]
-    parts: list[RenderableType] = []
-    if plain:
-        named = (f"{printable(i.subject)}" + (f" ({i.line})" if i.line else "") for i in plain)
-        parts.append(note(", ".join(named)))
-    parts += [
-        Text(f"{printable(i.subject)}" + (f" ({i.line})" if i.line else "") + f" {i.text}", FAIR)
-        for i in told
-    ]
-    return section("Ignored: of no weight for layout and training (line)", *parts)
+    named = [item for item in check.ignored if item.text == NOT_READ]
+    explained = [item for item in check.ignored if item.text != NOT_READ]
+    return section(
+        "Ignored: no effect on layout and training (line)",
+        note(", ".join(_settings(named))) if named else None,
+        *(
+            Text(f"{setting} {item.text}", FAIR)
+            for setting, item in zip(_settings(explained), explained, strict=True)
+        ),
+    )
+
+
+def _settings(notes: Iterable[Note]) -> Iterator[str]:
+    """'--lr (54)' for each."""
+    for item in notes:
+        yield printable(item.subject) + (f" ({item.line})" if item.line else "")

@@ -1,4 +1,4 @@
-"""A measured run beside its prediction, as words and tables, down the decision tree."""
+"""A measured run against its prediction, as words and tables, down the decision tree."""
 
 from __future__ import annotations
 
@@ -10,42 +10,41 @@ from rich.text import Text
 from planner.advise.diagnose import Diagnosis, Suspect
 from planner.advise.mfu_conventions import Convention
 from planner.inputs.units import format_quantity
-from planner.report.text.explanation import head, times, waits_for, warnings
+from planner.report.text.explanation import headline, times, waits_for
 from planner.report.text.numbers import ABSENT, percent, seconds, signed_percent
 from planner.report.text.pieces import (
     BAD,
     FAIR,
     GOOD,
     STRONG,
+    Fact,
     facts,
     note,
     printable,
     section,
+    stacked,
     table,
+    warnings_section,
 )
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> RenderableType:
     """What was measured, the verdict, and what follows from it."""
     ledger = waits_for(diagnosis.plan, diagnosis.regime, "What the predicted step waits for")
-    parts = [
-        head(diagnosis.plan),
+    return stacked(
+        headline(diagnosis.plan),
         _compared(diagnosis),
-        *_answer(diagnosis),
+        *_verdict(diagnosis),
         ledger if diagnosis.step_seconds is not None else None,
-        warnings(diagnosis.warnings),
-    ]
-    return Group(*(part for part in parts if part is not None))
+        warnings_section(diagnosis.warnings),
+    )
 
 
 def _compared(diagnosis: Diagnosis) -> RenderableType:
-    rows: list[tuple[str, RenderableType | str | None]] = [
+    predicted_step = seconds(diagnosis.predicted_step_seconds, 4)
+    rows: list[Fact] = [
         ("Measured", ", ".join(_measured(diagnosis))),
-        (
-            "Predicted",
-            f"step {seconds(diagnosis.predicted_step_seconds, 4)}, "
-            f"MFU {percent(diagnosis.predicted_mfu)}",
-        ),
+        ("Predicted", f"step {predicted_step}, MFU {percent(diagnosis.predicted_mfu)}"),
     ]
     if diagnosis.step_seconds is not None:
         beyond = diagnosis.step_seconds / diagnosis.predicted_step_seconds - 1.0
@@ -62,7 +61,7 @@ def _measured(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"MFU {percent(diagnosis.mfu)} by the step time"
 
 
-def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def _verdict(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.verdict == "accounting-error":
         yield _accounting_error(diagnosis)
     elif diagnosis.verdict == "as-predicted":
@@ -77,7 +76,10 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     elif diagnosis.verdict == "above":
         yield section(
             "Faster than predicted",
-            Text("The model is too careful here, or something was counted otherwise.", FAIR),
+            Text(
+                "The prediction is too pessimistic here, or something was counted differently.",
+                FAIR,
+            ),
             _conventions(diagnosis.conventions),
         )
     if diagnosis.suspects:
@@ -85,29 +87,29 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _accounting_error(diagnosis: Diagnosis) -> RenderableType:
-    claimed = diagnosis.claimed_mfu if diagnosis.mfu is None else diagnosis.mfu
-    claimed = diagnosis.claimed_mfu if diagnosis.claimed_mfu is not None else claimed
+    by_step_time = diagnosis.mfu
+    claimed = by_step_time if diagnosis.claimed_mfu is None else diagnosis.claimed_mfu
     assert claimed is not None
     if claimed > 1:
         reason = f"An MFU of {percent(claimed)} is above the dense peak: no run can do that."
-    elif diagnosis.mfu is not None and diagnosis.mfu > 1:
-        reason = f"The step time makes an MFU of {percent(diagnosis.mfu)}: no run can do that."
+    elif by_step_time is not None and by_step_time > 1:
+        reason = f"The step time implies an MFU of {percent(by_step_time)}: no run can do that."
     else:
-        reason = "The MFU given and the step time do not belong together."
+        reason = "The MFU given and the step time contradict each other."
     return section(
         "Accounting error",
         Text(reason, BAD),
         _conventions(diagnosis.conventions),
         note(
-            "MFU here: three forward passes' matmuls with the LM head, attention's causal half "
-            "once, no recompute, over the dense peak. If nothing explains it, work is missing: an "
-            "axis not in force, tokens dropped or counted twice."
+            "MFU here counts the matmuls of three forward passes with the LM head, the causal half "
+            "of attention once and no recompute, over the dense peak. If nothing explains the "
+            "difference, work is missing: an axis not in effect, tokens dropped or counted twice."
         ),
     )
 
 
-def _conventions(found: Sequence[Convention]) -> RenderableType | None:
-    if not found:
+def _conventions(conventions: Sequence[Convention]) -> RenderableType | None:
+    if not conventions:
         return None
     rows = [
         (
@@ -115,9 +117,9 @@ def _conventions(found: Sequence[Convention]) -> RenderableType | None:
             Text("explains", GOOD) if convention.explains else "",
             f"{printable(convention.text)} ({convention.factor:.3g} ×)",
         )
-        for convention in found
+        for convention in conventions
     ]
-    return table([("MFU left", "r"), ("", "l"), ("if what differs is", "w")], rows)
+    return table([("MFU then", "r"), ("", "l"), ("if the difference is", "w")], rows)
 
 
 # ---------------------------------------------------------------- below the prediction
@@ -129,7 +131,8 @@ def _below(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield section(
         "Below the prediction",
         Text(
-            f"{seconds(missing)} a step are unexplained, {percent(share)} of the predicted step.",
+            f"{seconds(missing)} of each step is unexplained, {percent(share)} of the predicted "
+            "step.",
             BAD,
         ),
         _conventions(diagnosis.conventions) if diagnosis.verdict == "below" else None,
@@ -137,7 +140,7 @@ def _below(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     off = [suspect for suspect in diagnosis.suspects if suspect.kind == "off"]
     if off:
         yield section(
-            "Is something off that the prediction counts on?",
+            "Is something off that the prediction assumes?",
             table(
                 [("explains", "r"), ("step", "r"), ("if", "w")],
                 [(percent(s.explained_fraction, 0), seconds(s.step_seconds), s.text) for s in off],
@@ -145,16 +148,16 @@ def _below(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         )
     slow = [suspect for suspect in diagnosis.suspects if suspect.kind == "slow"]
     yield section(
-        "Is something slow? To explain all of it alone",
+        "Is something slow? How slow each would have to be to explain all of it",
         table(
             [("slower", "r"), ("at", "r"), ("if", "w")],
-            [(_times(s), _value(s), Text(s.text)) for s in slow],
+            [(_factor(s), _value(s), Text(s.text)) for s in slow],
         ),
-        note("Measure the first of these: nccl-tests per tier, ranks' own times, a kernel trace."),
+        note("Measure the first ones: nccl-tests per tier, times of each rank, a kernel trace."),
     )
 
 
-def _times(suspect: Suspect) -> RenderableType:
+def _factor(suspect: Suspect) -> RenderableType:
     return Text(ABSENT if suspect.factor is None else f"{times(suspect.factor)} ×", STRONG)
 
 

@@ -1,39 +1,43 @@
-"""An explanation of a plan and a diagnosis of a measured run, as words and tables."""
+"""An explanation of a plan: what the step waits for, where its groups live, what would help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from planner.advise.actions import LABELS, Action
-from planner.advise.explain import Explanation, GroupPlace
+from planner.advise.explain import Explanation, GroupPlace, Inversion
 from planner.advise.ledger import Regime
 from planner.planning.plan import Plan
 from planner.report.text.numbers import (
     ABSENT,
-    SMALL_FRACTION,
     compact,
     milliseconds,
+    or_absent,
     percent,
     seconds,
     signed_seconds,
-    terms_and_other,
 )
 from planner.report.text.pieces import (
     FAINT,
     FAIR,
     GOOD,
     STRONG,
-    Bar,
     Phrases,
+    Row,
     note,
     printable,
     section,
+    stacked,
     table,
+    warnings_section,
 )
 from planner.report.text.plan import plan_report
+from planner.report.text.plan.head import mfu_of_peak
+from planner.report.text.terms import SMALL_FRACTION, time_table, with_small_ones_summed
 
 LEDGER: Mapping[str, str] = {
     "model_flops": "model FLOPs at the peak",
@@ -47,36 +51,38 @@ LEDGER: Mapping[str, str] = {
     "pp": "pp traffic",
     "dp": "dp traffic",
     "bubble": "bubble",
-    "stage_imbalance": "uneven stages",
+    "stage_imbalance": "stage imbalance",
     "host": "host",
     "straggler": "stragglers",
 }
+"""What the step waits for → its words."""
 
 BOUND: Mapping[str, str] = {
-    "compute": "The step is compute-bound: {share} of it is tensor-core work at the rate the "
-    "clocks keep.",
-    "kernel": "The step is kernel-bound: kernels below their roof (tiles, waves, starts) lose "
-    "{share} of it.",
+    "compute": "The step is compute-bound: {share} of it is tensor-core work at sustained clocks.",
+    "kernel": "The step is kernel-bound: kernels that run below their roof (tiles, waves, "
+    "launches) cost {share} of it.",
     "memory": "The step is memory-bound: kernels wait for HBM for {share} of it.",
-    "communication": "The step is communication-bound: traffic that does not hide takes {share}, "
+    "communication": "The step is communication-bound: exposed communication takes {share} of it, "
     "most of it {group}'s.",
-    "bubble": "The step is bubble-bound: stages idle for {share} of it.",
+    "bubble": "The step is bubble-bound: stages are idle for {share} of it.",
     "host": "The step is host-bound: accelerators wait for the host for {share} of it.",
-    "straggler": "The step is bound by stragglers: ranks wait for the slowest for {share} of it.",
+    "straggler": "The step is straggler-bound: ranks wait for the slowest one for {share} of it.",
 }
+"""Regime → the sentence that names it."""
 
 JUDGE: Mapping[str, str] = {
-    "compute": "Judge it by MFU: {mfu} predicted. That HBM ({hbm}) and links stand idle is right.",
+    "compute": "Judge it by MFU: {mfu} predicted. Low use of HBM ({hbm}) and links is expected.",
     "kernel": "Judge it by the share of the peak that kernels reach while they run: {kernels} "
     "predicted.",
-    "memory": "Judge it by HBM bandwidth: {hbm} of the sheet's predicted. A low MFU ({mfu}) is "
-    "the wall's, not a fault.",
+    "memory": "Judge it by HBM bandwidth: {hbm} of the datasheet's predicted. A low MFU ({mfu}) "
+    "is expected at this wall.",
     "communication": "Judge it by busbw, as nccl-tests define it: {busbw} predicted for {group}. A "
-    "low MFU ({mfu}) is the wall's.",
-    "bubble": "Judge it by the time stages idle: {bubble} predicted.",
+    "low MFU ({mfu}) is expected at this wall.",
+    "bubble": "Judge it by the time that stages are idle: {bubble} predicted.",
     "host": "Judge it by the gaps between kernels: {host} predicted.",
     "straggler": "Judge it by the spread of the ranks' times: {straggler} predicted.",
 }
+"""Regime → the sentence that names the metric which tells how well such a step runs."""
 
 
 def explanation_report(explanation: Explanation) -> RenderableType:
@@ -84,28 +90,25 @@ def explanation_report(explanation: Explanation) -> RenderableType:
     plan, regime = explanation.plan, explanation.regime
     if plan.layout is None or regime is None:
         return plan_report(plan)
-    parts = [
-        head(plan),
+    return stacked(
+        headline(plan),
         waits_for(plan, regime),
         _walls(explanation),
         _reasons(explanation),
         section(
-            "What would change the step, each change tried with the model",
+            "What would change the step: each change evaluated by the model",
             *_actions(explanation),
             note(
                 "A negative gain is a loss. --json gives each change as keys for --set, --layout."
             ),
         ),
-        warnings(plan.warnings),
-    ]
-    return Group(*(part for part in parts if part is not None))
+        warnings_section(plan.warnings),
+    )
 
 
-def head(plan: Plan) -> RenderableType:
+def headline(plan: Plan) -> RenderableType:
     """Model, cluster, layout, step and MFU."""
     assert plan.layout is not None and plan.mfu_denominator is not None
-    peak = plan.mfu_denominator.peak_flops / 1e12
-    precision = plan.mfu_denominator.precision.upper()
     return Group(
         Text(
             f"{printable(plan.inputs['model']['name'])} on {plan.inputs['num_accelerators']:,} × "
@@ -117,7 +120,7 @@ def head(plan: Plan) -> RenderableType:
             (
                 plan.layout.label(),
                 f"{seconds(plan.step_seconds or 0.0, 4)} a step",
-                f"MFU {percent(plan.mfu or 0.0)} of {peak:,.5g} TFLOP/s dense {precision}",
+                f"MFU {mfu_of_peak(plan)}",
             )
         ),
     )
@@ -128,27 +131,17 @@ def head(plan: Plan) -> RenderableType:
 
 def waits_for(plan: Plan, regime: Regime, title: str = "What the step waits for") -> RenderableType:
     """The regime, the metric that fits it, and the ledger."""
-    total = plan.step_seconds or 0.0
-    shown = terms_and_other(regime.ledger, total)
-    names = {LEDGER.get(name, name): value for name, value in shown.items()}
-    longest = max(names.values(), default=1.0)
-    unit, factor = ("s", 1.0) if total >= 1 else ("ms", 1e-3)
-    rows: list[Sequence[RenderableType | str]] = [
-        (
-            name,
-            f"{value / factor:,.3f} {unit}",
-            percent(value / total),
-            Bar(value / longest, "green" if name == LEDGER["model_flops"] else "yellow"),
-        )
-        for name, value in names.items()
-    ]
-    rows.append((Text("step", STRONG), f"{total / factor:,.3f} {unit}", percent(1.0), ""))
+    step = plan.step_seconds or 0.0
+    shown = with_small_ones_summed(regime.ledger, step)
+    named = {LEDGER.get(name, name): value for name, value in shown.items()}
     return section(
         title,
         Text(bound(regime)),
         Text(judge(regime)),
         Text(""),
-        table([("", "l"), ("", "r"), ("", "r"), ("", "b")], rows),
+        time_table(
+            named, step, lambda name: "green" if name == LEDGER["model_flops"] else "yellow"
+        ),
     )
 
 
@@ -159,21 +152,17 @@ def bound(regime: Regime) -> str:
 
 def judge(regime: Regime) -> str:
     """The metric that fits the regime, in a sentence."""
-    known = regime.metrics
+    share, metrics = partial(or_absent, percent), regime.metrics
     return JUDGE[regime.name].format(
-        mfu=_share(known["mfu"]),
-        hbm=_share(known["hbm_utilisation"]),
-        kernels=_share(known["kernel_efficiency"]),
-        busbw=ABSENT if known["busbw"] is None else f"{known['busbw'] / 1e9:,.4g} GB/s",
+        mfu=share(metrics["mfu"]),
+        hbm=share(metrics["hbm_utilisation"]),
+        kernels=share(metrics["kernel_efficiency"]),
+        busbw=or_absent(lambda rate: f"{rate / 1e9:,.4g} GB/s", metrics["busbw"]),
         group=regime.group,
-        bubble=_share(known["bubble_fraction"]),
-        host=_share(known["host_fraction"]),
-        straggler=_share(known["straggler_fraction"]),
+        bubble=share(metrics["bubble_fraction"]),
+        host=share(metrics["host_fraction"]),
+        straggler=share(metrics["straggler_fraction"]),
     )
-
-
-def _share(value: float | None) -> str:
-    return ABSENT if value is None else percent(value)
 
 
 # ---------------------------------------------------------------- groups
@@ -183,15 +172,15 @@ def _walls(explanation: Explanation) -> RenderableType | None:
     if not explanation.groups:
         return None
     compute = max(group.walls["compute"] for group in explanation.groups)
-    rows: list[Sequence[RenderableType | str]] = [
+    rows: list[Row] = [
         (
             Text(group.name, STRONG),
             group.tier,
-            _ratio(group.intensity),
-            ABSENT if group.intensity_rank is None else str(group.intensity_rank),
-            _ratio(group.exposed_intensity),
+            or_absent(compact, group.intensity),
+            or_absent(str, group.intensity_rank),
+            or_absent(compact, group.exposed_intensity),
             compact(group.ridge),
-            ABSENT if group.ridge_ratio is None else f"{times(group.ridge_ratio)} ×",
+            or_absent(_times_ridge, group.ridge_ratio),
             milliseconds(group.walls["bandwidth"]),
             milliseconds(group.walls["latency"]),
         )
@@ -206,20 +195,20 @@ def _walls(explanation: Explanation) -> RenderableType | None:
         table(columns, rows),
         note(
             f"Compute, the third wall: {milliseconds(compute)} at the dense peak. Lives in: the "
-            "tier that sets its pace. FLOP/B: work per byte moved, ranked from the smallest, then "
-            "per byte that does not hide. Ratio: work per byte that crosses the tier over its "
-            "ridge; below 1 its links need longer than compute."
+            "tier that sets the group's pace. FLOP/B: FLOPs per byte moved, ranked from the "
+            "lowest, then per byte that is not hidden. Ratio: FLOPs per byte that crosses the "
+            "tier, over its ridge; below 1 the links take longer than compute."
         ),
     )
-
-
-def _ratio(value: float | None) -> str:
-    return ABSENT if value is None else compact(value)
 
 
 def times(factor: float) -> str:
     """A factor in few digits: '2.3', '0.063', '173'."""
     return compact(factor) if factor >= 0.1 else f"{factor:.2g}"
+
+
+def _times_ridge(ratio: float) -> str:
+    return f"{times(ratio)} ×"
 
 
 def _reasons(explanation: Explanation) -> RenderableType | None:
@@ -234,76 +223,84 @@ def _reasons(explanation: Explanation) -> RenderableType | None:
     )
 
 
-def _reason(group: GroupPlace, step: float) -> Iterator[str]:
+def _reason(group: GroupPlace, step_seconds: float) -> Iterator[str]:
     beyond = [tier for tier in group.spans if tier != group.tier]
     also = f", also over {', '.join(beyond)}" if beyond else ""
-    yield f"{group.members:,} members on {group.tier}{also}; its nearest wall is {group.wall}."
-    yield from _elsewhere(group)
+    yield f"{group.members:,} members on {group.tier}{also}; its wall is {group.wall}."
+    yield from _against_ridges(group)
+    busy = seconds(group.busy_seconds)
     if group.exposed_seconds > 0:
-        yield f"{seconds(group.exposed_seconds)} of its {seconds(group.busy_seconds)} do not hide."
+        yield f"{seconds(group.exposed_seconds)} of its {busy} are exposed."
     else:
-        yield f"All its {seconds(group.busy_seconds)} hide behind work."
-    yield from _exchanges(group, step)
+        yield f"All of its {busy} is hidden behind computation."
+    yield from _swaps(group, step_seconds)
 
 
-def _elsewhere(group: GroupPlace) -> Iterator[str]:
+def _against_ridges(group: GroupPlace) -> Iterator[str]:
     """Its intensity against the ridge of where it is, and of the tiers further out."""
     if group.ridge_ratio is None:
         return
+    here = _times_ridge(group.ridge_ratio)
     tiers = list(group.ridge_ratios)
     outer = {t: group.ridge_ratios[t] for t in tiers[tiers.index(group.tier) + 1 :]}
-    worse = {t: ratio for t, ratio in outer.items() if ratio is not None and ratio < 1}
+    # the first such tier says why the group does not live further out
+    too_slow = {t: ratio for t, ratio in outer.items() if ratio is not None and ratio < 1}
     if group.ridge_ratio < 1:
+        yield f"At {here} the ridge, its links take longer than compute at the peak."
+    elif too_slow:
+        tier, ratio = next(iter(too_slow.items()))
         yield (
-            f"At {times(group.ridge_ratio)} × the ridge its links need longer than compute at the "
-            "peak."
-        )
-    elif worse:
-        tier, ratio = next(iter(worse.items()))
-        yield (
-            f"Here it is at {times(group.ridge_ratio)} × the ridge; alone on {tier} it would be "
-            f"at {times(ratio)} ×, its links slower than compute."
+            f"Here it is at {here} the ridge; on {tier} alone it would be at {times(ratio)} ×, "
+            "with links slower than compute."
         )
     else:
-        yield f"At {times(group.ridge_ratio)} × the ridge its links keep up with compute."
+        yield f"At {here} the ridge, its links keep up with compute."
 
 
-def _exchanges(group: GroupPlace, step: float) -> Iterator[str]:
-    known = {name: cost for name, cost in group.exchanges.items() if cost is not None}
-    shared = [name for name, cost in group.exchanges.items() if cost is None]
-    dear = sorted((n for n in known if known[n] > SMALL_FRACTION * step), key=lambda n: -known[n])
-    cheap = [name for name in known if name not in dear]
+def _swaps(group: GroupPlace, step_seconds: float) -> Iterator[str]:
+    """What swapping places with each other group costs."""
+    costs = {name: cost for name, cost in group.exchanges.items() if cost is not None}
+    same_tiers = [name for name, cost in group.exchanges.items() if cost is None]
+    dear = sorted(
+        (n for n in costs if costs[n] > SMALL_FRACTION * step_seconds), key=lambda n: -costs[n]
+    )
+    cheap = [name for name in costs if name not in dear]
     if dear:
-        costs = (f"with {n} {signed_seconds(known[n])} ({percent(known[n] / step)})" for n in dear)
-        yield f"Exchanging places {', '.join(costs)}."
+        texts = (
+            f"with {name} {signed_seconds(costs[name])} ({percent(costs[name] / step_seconds)})"
+            for name in dear
+        )
+        yield f"Swapping places: {', '.join(texts)}."
     if cheap:
-        most = max(known[name] for name in cheap)
+        most = max(costs[name] for name in cheap)
         cost = "nothing" if most == 0 else f"at most {seconds(most)}"
-        yield f"Exchanging with {' or '.join(cheap)} costs {cost}: either may live there."
-    if shared:
-        yield f"It shares its tiers with {', '.join(shared)}: nothing to exchange."
+        yield f"Swapping with {' or '.join(cheap)} costs {cost}: either may live there."
+    if same_tiers:
+        yield f"It shares its tiers with {', '.join(same_tiers)}: nothing to swap."
     if not group.exchanges:
-        yield "There is no place to exchange."
+        yield "There is no group to swap with."
 
 
 def _orders(explanation: Explanation) -> Iterator[RenderableType]:
     if len(explanation.groups) < 2:
         return
     yield note(
-        f"Smallest intensity first: {' < '.join(explanation.intensity_order)}; "
-        f"by what does not hide: {' < '.join(explanation.exposed_order)}; "
+        f"Lowest intensity first: {' < '.join(explanation.intensity_order)}; "
+        f"by exposed intensity: {' < '.join(explanation.exposed_order)}; "
         f"inner to outer: {', '.join(explanation.place_order)}."
     )
     for pair in explanation.inversions:
-        cost = pair.exchange_seconds
-        price = (
-            "they move together or share their tiers, so there is nothing to exchange"
-            if cost is None
-            else f"the other order costs {'nothing' if cost == 0 else signed_seconds(cost)}"
-        )
         yield note(
-            f"{pair.inner} lives further in than {pair.outer}, against their intensities: {price}."
+            f"{pair.inner} lives further in than {pair.outer}, against their intensities: "
+            f"{_price(pair)}."
         )
+
+
+def _price(pair: Inversion) -> str:
+    cost = pair.exchange_seconds
+    if cost is None:
+        return "they move together or share their tiers, so there is nothing to swap"
+    return f"the other order costs {'nothing' if cost == 0 else signed_seconds(cost)}"
 
 
 # ---------------------------------------------------------------- actions
@@ -311,9 +308,10 @@ def _orders(explanation: Explanation) -> Iterator[RenderableType]:
 
 def _actions(explanation: Explanation) -> Iterator[RenderableType]:
     for label, title in LABELS.items():
-        if found := explanation.labelled(label):
+        actions = explanation.labelled(label)
+        if actions:
             columns = [("gain", "r"), ("", "r"), (f"{title[0].upper()}{title[1:]}", "w")]
-            yield table(columns, [(*_gain(action), _what(action)) for action in found])
+            yield table(columns, [(*_gain(action), _change(action)) for action in actions])
             yield Text("")
 
 
@@ -326,15 +324,8 @@ def _gain(action: Action) -> tuple[RenderableType, str]:
     return Text(percent(action.gain_fraction), style), seconds(action.gain_seconds)
 
 
-def _what(action: Action) -> RenderableType:
+def _change(action: Action) -> RenderableType:
     text = Text(printable(action.text))
     if action.infeasible is not None:
-        text.append(f": cannot be, {printable(action.infeasible)}", FAIR)
+        text.append(f": not possible, {printable(action.infeasible)}", FAIR)
     return text
-
-
-def warnings(found: Sequence[str]) -> RenderableType | None:
-    """What to be careful about."""
-    if not found:
-        return None
-    return section("Warnings", *(Text(f"! {printable(text)}", FAIR) for text in found))

@@ -18,9 +18,9 @@ from planner.problem.scenario import DEFAULT_SOFTWARE, Scenario, load_scenario
 from planner.problem.software import Software
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
-from planner.problem.training import Training
-from planner.report.text.numbers import words
+from planner.report.text.numbers import in_words
 from planner.report.text.pieces import STRONG, Phrases, printable, table
+from planner.report.text.plan.head import sequences
 
 Facts = dict[str, str]
 
@@ -70,12 +70,12 @@ def _model(model: Model) -> Facts:
         "hidden": str(model.hidden_size),
         "heads": str(model.num_attention_heads),
         "experts": f"{model.moe.num_experts}, {model.moe.top_k} chosen" if model.moe else "·",
-        "parameters": words(model.num_parameters),
+        "parameters": in_words(model.num_parameters),
     }
 
 
 def _layers(model: Model) -> str:
-    """How many; of a pattern also how many of each letter, as it writes them."""
+    """How many; for a pattern also how many of each of its letters."""
     if model.layer_pattern is None:
         return str(model.num_layers)
     pattern = Counter(model.layer_pattern)
@@ -85,11 +85,11 @@ def _layers(model: Model) -> str:
 
 def _scenario(scenario: Scenario) -> Facts:
     training, software = scenario.training, scenario.software.name
-    other = "" if software == DEFAULT_SOFTWARE else f", {software}"
+    named_software = "" if software == DEFAULT_SOFTWARE else f", {software}"
     return {
         "accelerators": f"{scenario.num_accelerators:,} {scenario.topology.name}",
-        "batch": f"{batch_in_words(training)}×{training.sequence_length:,}",
-        "job": f"{training.precision}{other}",
+        "batch": f"{sequences(training)}×{training.sequence_length:,}",
+        "job": f"{training.precision}{named_software}",
     }
 
 
@@ -113,13 +113,13 @@ def _accelerator(accelerator: Accelerator) -> Facts:
 
 
 def listing_report(facts: Sequence[Facts]) -> RenderableType:
-    """A table of names and facts; lists break between their parts."""
+    """A table of names and facts; lists break between their items."""
     heads = list(facts[0]) if facts else []
     rows = [[_cell(head, item[head]) for head in heads] for item in facts]
-    return table([(head, _kind(head, facts)) for head in heads], rows)
+    return table([(head, _column_kind(head, facts)) for head in heads], rows)
 
 
-def _kind(head: str, facts: Sequence[Facts]) -> str:
+def _column_kind(head: str, facts: Sequence[Facts]) -> str:
     if head == "name":
         return "l"
     digits = all(item[head].replace(",", "").replace(".", "").isdigit() for item in facts)
@@ -136,9 +136,3 @@ def _cell(head: str, text: str) -> RenderableType:
     if head in SENTENCES or ", " not in text:
         return printable(text)
     return Phrases(printable(text).split(", "))
-
-
-def batch_in_words(training: Training) -> str:
-    """Sequences of a step: '1,024', or '2,592 to 3,168' where the batch is to be chosen."""
-    least, most = training.batch_range
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import TypeVar
 
 ABSENT = "–"
-"""Stands where there is nothing to say."""
-
-SMALL_FRACTION = 0.005
-"""Share of a step below which a time is told with others, and a gain is called nothing."""
+"""Stands where there is no value."""
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+_Value = TypeVar("_Value")
+
+
+def or_absent(form: Callable[[_Value], str], value: _Value | None) -> str:
+    """The value as `form` writes it, or ABSENT where there is none."""
+    return ABSENT if value is None else form(value)
 
 
 def seconds(value: float, digits: int = 3) -> str:
     """Seconds with the unit that fits: '5.12 s', '34.1 ms'; days and hours are not used."""
     if value == 0:
         return "0 s"
+    # the unit is chosen after rounding: 0.9999 is 1.00 s, not 1,000 ms
     size = _rounded(abs(value), digits)
     factor, unit = next(((f, u) for f, u in _SECONDS if size >= f), _SECONDS[-1])
+    # more digits than asked for, but no powers of ten
     if size >= 10 ** (digits - 1):
         return f"{value:,.0f} s"
     return f"{_significant(value / factor, digits)} {unit}"
+
+
+def column_unit(seconds: float) -> tuple[str, float]:
+    """The unit of a column of times whose sum is `seconds`, and its size in seconds."""
+    return ("s", 1.0) if seconds >= 1 else ("ms", 1e-3)
 
 
 def signed_seconds(value: float, digits: int = 3) -> str:
@@ -34,6 +46,7 @@ def signed_seconds(value: float, digits: int = 3) -> str:
 def milliseconds(value: float) -> str:
     """Milliseconds without unit, for a column: '1,234.5'."""
     number = value * 1e3
+    # one decimal would show small values as 0.0
     return f"{number:,.1f}" if abs(number) >= 0.1 or number == 0 else f"{number:.3f}"
 
 
@@ -53,7 +66,7 @@ def signed_percent(fraction: float, digits: int = 1) -> str:
     return f"{100 * fraction:+.{digits}f} %"
 
 
-def words(value: float) -> str:
+def in_words(value: float) -> str:
     """A large number in words: '405.9 billion'; below a million with commas."""
     for factor, word in _WORDS:
         if _rounded(abs(value), 4) >= factor:
@@ -63,6 +76,7 @@ def words(value: float) -> str:
 
 def compact(value: float) -> str:
     """A ratio over many decades in few characters: '295', '6,013', '2.9e5'."""
+    # outside of these limits a plain number is long, or all zeros
     if value and (abs(value) >= 1e5 or abs(value) < 0.1):
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(exponent)}"
@@ -89,10 +103,3 @@ def _significant(value: float, digits: int) -> str:
 def plural(number: int, noun: str) -> str:
     """'1 placement', '560 placements'."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def terms_and_other(terms: Mapping[str, float], step_seconds: float) -> dict[str, float]:
-    """Seconds of the terms, the small ones together as 'other'."""
-    shown = {n: v for n, v in terms.items() if v >= SMALL_FRACTION * step_seconds}
-    other = sum(terms.values()) - sum(shown.values())
-    return shown | ({"other": other} if other > 1e-6 * step_seconds else {})

@@ -1,4 +1,7 @@
-"""Pieces every report is put together from: console, headings, facts, tables, bars."""
+"""Pieces that every report is put together from: console, sections, facts, tables, bars.
+
+A report is a `rich` renderable; the same pieces become HTML in `planner.report.page.markup`.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,26 @@ from rich.table import Table
 from rich.text import Text
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
+"""A cell filled to 0, 1 … 8 eighths."""
+
 WIDEST_BAR = 48
+"""Columns."""
 
 GOOD, FAIR, BAD, FAINT, STRONG = "green", "yellow", "red", "dim", "bold"
 VERDICT_STYLES = {"fits": GOOD, "fragile": FAIR, "no": BAD}
 
+Row = Sequence[RenderableType | str]
+Fact = tuple[str, RenderableType | str | None]
+Column = tuple[str, str]
+"""Head and kind: l left, r right (neither is wrapped), w left and wrapped, b bar."""
+
+
+# ---------------------------------------------------------------- consoles
+
 
 def printable(text: object) -> str:
     """Text of a file on one line without control characters, which a terminal would obey."""
+    # escape sequences could move the cursor or hide text; line breaks would break tables
     return "".join(c if c.isprintable() else "�" for c in " ".join(str(text).split()))
 
 
@@ -39,13 +54,17 @@ def plain_text(report: RenderableType, width: int = 100) -> str:
         file=buffer, width=width, markup=False, highlight=False, emoji=False, no_color=True,
         force_terminal=False,
     )  # fmt: skip
+    # rich pads lines to the full width, which a file does not need
     plain.print(report)
     return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
 
+# ---------------------------------------------------------------- bars and phrases
+
+
 class Bar:
-    """A bar of `share` (0 to 1) of the columns there are, at most WIDEST_BAR of them; with `track`
-    the rest is drawn too."""
+    """A bar that fills `share` (0 to 1) of its column, which is at most WIDEST_BAR wide; with
+    `track` the rest is drawn too."""
 
     def __init__(self, share: float, style: str = "cyan", track: bool = False) -> None:
         self.share = min(max(share, 0.0), 1.0)
@@ -57,19 +76,21 @@ class Bar:
         if options.ascii_only:
             drawn = "#" * round(self.share * width)
         else:
-            whole, eighths = divmod(round(self.share * width * 8), 8)
-            drawn = BLOCKS[8] * whole + (BLOCKS[eighths] if eighths else "")
+            # block characters have eight widths per column
+            full, eighths = divmod(round(self.share * width * 8), 8)
+            drawn = BLOCKS[8] * full + (BLOCKS[eighths] if eighths else "")
         rest = width - len(drawn)
         yield Segment(drawn, Style.parse(self.style))
         yield Segment((("." if options.ascii_only else "░") if self.track else " ") * rest)
         yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        # narrower than 4 columns a bar shows nothing
         return Measurement(4, min(options.max_width, WIDEST_BAR))
 
 
 class Phrases:
-    """Phrases one after the other, broken into lines between phrases rather than within."""
+    """Phrases one after the other; lines break between phrases rather than within."""
 
     def __init__(self, phrases: Iterable[str | None], style: str = "", joint: str = ", ") -> None:
         self.phrases = [phrase for phrase in phrases if phrase]
@@ -81,6 +102,7 @@ class Phrases:
         last = len(self.phrases) - 1
         for position, phrase in enumerate(self.phrases):
             piece = phrase + (self.joint if position < last else "")
+            # a joint at the end of a line loses its blank, so it is not measured
             if lines and cell_len(lines[-1] + piece.rstrip()) <= options.max_width:
                 lines[-1] += piece
             else:
@@ -89,9 +111,17 @@ class Phrases:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widths = [cell_len(phrase + self.joint) for phrase in self.phrases] or [0]
-        whole = cell_len(self.joint.join(self.phrases))
+        on_one_line = cell_len(self.joint.join(self.phrases))
         most = options.max_width
-        return Measurement(min(max(widths), most), min(whole, most))
+        return Measurement(min(max(widths), most), min(on_one_line, most))
+
+
+# ---------------------------------------------------------------- sections and tables
+
+
+def stacked(*blocks: RenderableType | None) -> Group:
+    """Those blocks that there are, one under the other."""
+    return Group(*(block for block in blocks if block is not None))
 
 
 class Section(Group):
@@ -100,16 +130,17 @@ class Section(Group):
     def __init__(self, title: str, *body: RenderableType) -> None:
         self.title = title
         self.body = body
-        indented = (Padding(part, (0, 0, 0, 2)) for part in body)
+        # (top, right, bottom, left)
+        indented = (Padding(block, (0, 0, 0, 2)) for block in body)
         super().__init__(Text(""), Text(title, STRONG), *indented)
 
 
 def section(title: str, *body: RenderableType | None) -> Section:
-    """A heading over those parts of the body that there are."""
-    return Section(title, *(part for part in body if part is not None))
+    """A heading over those blocks of the body that there are."""
+    return Section(title, *(block for block in body if block is not None))
 
 
-def facts(rows: Iterable[tuple[str, RenderableType | str | None]]) -> Table:
+def facts(rows: Iterable[Fact]) -> Table:
     """Name and value, one fact a row; facts without a value are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style=FAINT, no_wrap=True)
@@ -120,15 +151,11 @@ def facts(rows: Iterable[tuple[str, RenderableType | str | None]]) -> Table:
     return table
 
 
-def table(
-    columns: Sequence[tuple[str, str]],
-    rows: Iterable[Sequence[RenderableType | str]],
-    title: str | None = None,
-) -> Table:
-    """Rows under column heads, without lines. columns: (head, kind); kind l left, r right (never
-    wrapped), w left and wrapped, b bar."""
+def table(columns: Sequence[Column], rows: Iterable[Row]) -> Table:
+    """Rows under column heads, without lines."""
     shown = Table(
-        box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=FAINT, title=title,
+        # no lines: two blanks between columns, none after the last
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=FAINT,
         show_header=any(head for head, _ in columns),
     )  # fmt: skip
     for head, kind in columns:
@@ -148,3 +175,13 @@ def table(
 def note(text: str) -> Text:
     """A faint line that explains a table."""
     return Text(text, FAINT)
+
+
+def warnings_section(warnings: Iterable[str]) -> Section | None:
+    """What to be careful about."""
+    lines = [Text(f"! {printable(text)}", FAIR) for text in warnings]
+    return Section(WARNINGS, *lines) if lines else None
+
+
+WARNINGS = "Warnings"
+"""Title of the section that a web page moves to the top."""

@@ -1,61 +1,59 @@
-"""A roofline for the terminal: the roofs, the knees, and what stands under them."""
+"""A roofline for the terminal: the roofs, the knees, and what is under them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from planner.advise.cluster_roofline import COLLECTIVES, Roofline
 from planner.inputs.units import format_quantity
-from planner.report.text.numbers import ABSENT, compact, from_ridge, gigabytes, seconds
+from planner.report.text.numbers import compact, from_ridge, gigabytes, or_absent, seconds
 from planner.report.text.pieces import (
     BAD,
     FAINT,
     GOOD,
     STRONG,
     Phrases,
+    Row,
     facts,
     note,
     printable,
     section,
+    stacked,
     table,
 )
-
-Row = Sequence[RenderableType | str]
 
 
 def roofline_report(roofline: Roofline) -> RenderableType:
     """Compute roofs, bandwidth roofs with ridges, latency knees, operators, moves, groups."""
-    parts = [
+    return stacked(
         _head(roofline),
         _levels(roofline),
         _knees(roofline),
         _operators(roofline),
         _moves(roofline),
         _groups(roofline),
-    ]
-    return Group(*(part for part in parts if part is not None))
+        _group_walls(roofline),
+    )
 
 
 def _head(roofline: Roofline) -> RenderableType:
-    tensor = sorted(roofline.peak_flops.items(), key=lambda item: item[1])
+    rising = sorted(roofline.peak_flops.items(), key=lambda item: item[1])
     peaks = [
-        f"{' and '.join(name.upper() for name, _ in same)} {peak / 1e12:,.5g}"
-        for peak, same in ((p, list(s)) for p, s in groupby(tensor, key=lambda item: item[1]))
+        f"{' and '.join(name.upper() for name, _ in precisions)} {peak / 1e12:,.5g}"
+        for peak, precisions in groupby(rising, key=lambda item: item[1])
     ]
     job = None
     plan = roofline.plan
     if plan is not None and plan.layout is not None:
-        inputs = plan.inputs
         job = (
-            f"{printable(inputs['model']['name'])} on {inputs['num_accelerators']:,}, planned: "
-            f"{plan.layout.label()}, {seconds(plan.step_seconds or 0.0, 4)} a step"
+            f"{printable(plan.inputs['model']['name'])} on {plan.inputs['num_accelerators']:,}, "
+            f"planned: {plan.layout.label()}, {seconds(plan.step_seconds or 0.0, 4)} a step"
         )
     title = f"Roofs of {printable(roofline.topology)}, {printable(roofline.accelerator)}"
-    return Group(
+    return stacked(
         Text(title, STRONG),
         facts(
             [
@@ -67,16 +65,13 @@ def _head(roofline: Roofline) -> RenderableType:
     )
 
 
-def _levels(roofline: Roofline) -> RenderableType | None:
+def _levels(roofline: Roofline) -> RenderableType:
+    # of precisions with the same peak, which have the same ridges, the first
     precisions = [
-        names[0]
-        for _, names in (
-            (peak, [name for name, _ in same])
-            for peak, same in groupby(roofline.peak_flops.items(), key=lambda item: item[1])
-        )
+        next(names)[0] for _, names in groupby(roofline.peak_flops.items(), key=lambda p: p[1])
     ]
     columns = [
-        ("level", "l"), ("GB/s", "r"), ("reached", "r"),
+        ("level", "l"), ("GB/s", "r"), ("achieved", "r"),
         *((name.upper(), "r") for name in precisions), ("vector", "r"),
     ]  # fmt: skip
     rows: list[Row] = [
@@ -91,7 +86,7 @@ def _levels(roofline: Roofline) -> RenderableType | None:
     return section(
         "Roofs: bandwidth of one accelerator, one direction, and ridges in FLOP/B",
         table(columns, rows),
-        note("Ridge: compute roof over bandwidth. Left of it the level holds compute back."),
+        note("Ridge: compute roof over bandwidth. Left of it the level limits compute."),
     )
 
 
@@ -101,24 +96,24 @@ def _knees(roofline: Roofline) -> RenderableType | None:
     for level in roofline.levels:
         if not level.messages:
             continue
-        kinds = [level.messages[kind] for kind in COLLECTIVES]
-        sizes = [format_quantity(messages.knee_bytes, "B", 2) for messages in kinds]
-        starts = [note(seconds(messages.latency_seconds, 2)) for messages in kinds]
-        rows.append((Text(printable(level.name), STRONG), f"{kinds[0].members:,}", *sizes))
+        curves = [level.messages[collective] for collective in COLLECTIVES]
+        sizes = [format_quantity(curve.knee_bytes, "B", 2) for curve in curves]
+        starts = [note(seconds(curve.latency_seconds, 2)) for curve in curves]
+        rows.append((Text(printable(level.name), STRONG), f"{curves[0].members:,}", *sizes))
         rows.append((note("  start-up"), "", *starts))
     if not rows:
         return None
     return section(
-        "Latency: below these message sizes start-up takes longer than the bytes",
+        "Latency: below these message sizes start-up takes longer than the transfer",
         table(columns, rows),
         note(
-            "For a group in that tier alone, one member in each domain below. Reduce-scatter as "
-            "all-gather; the size is of the gathered whole."
+            "For a group in that tier only, with one member in each domain below. Reduce-scatter "
+            "is as all-gather; sizes are of the full buffer."
         ),
     )
 
 
-def _operators(roofline: Roofline) -> RenderableType | None:
+def _operators(roofline: Roofline) -> RenderableType:
     columns = [
         ("kernels", "l"), ("FLOP/B", "r"), ("from ridge", "r"), ("TFLOP/s", "r"), ("wall", "l"),
         ("unit", "l"),
@@ -139,7 +134,7 @@ def _operators(roofline: Roofline) -> RenderableType | None:
     return section(title, table(columns, rows), Phrases(sizes, FAINT, "; "))
 
 
-def _moves(roofline: Roofline) -> RenderableType | None:
+def _moves(roofline: Roofline) -> RenderableType:
     columns = [("", "w"), ("FLOP/B", "r"), ("then", "r"), ("TFLOP/s", "r"), ("then", "r"),
                ("gain", "r")]  # fmt: skip
     rows: list[Row] = [
@@ -153,7 +148,9 @@ def _moves(roofline: Roofline) -> RenderableType | None:
         )
         for move in roofline.moves
     ]
-    return section("What moves them: fewer bytes go right, a faster unit up", table(columns, rows))
+    return section(
+        "What moves them: fewer bytes to the right, a faster unit up", table(columns, rows)
+    )
 
 
 def _groups(roofline: Roofline) -> RenderableType | None:
@@ -169,13 +166,26 @@ def _groups(roofline: Roofline) -> RenderableType | None:
             printable(point.tier),
             gigabytes(point.bytes),
             compact(point.intensity),
-            ABSENT if point.exposed_intensity is None else compact(point.exposed_intensity),
+            or_absent(compact, point.exposed_intensity),
             compact(point.ridge),
             from_ridge(point.margin),
         )
         for point in roofline.groups
     ]
-    walls: list[Row] = [
+    return section(
+        "Groups of the plan on their slowest tier, a step on one accelerator",
+        table(columns, rows),
+        note("Exposed: FLOPs per byte that computation does not hide."),
+    )
+
+
+def _group_walls(roofline: Roofline) -> RenderableType | None:
+    if not roofline.groups:
+        return None
+    columns = [
+        ("group", "l"), ("compute", "r"), ("bandwidth", "r"), ("latency", "r"), ("highest", "l"),
+    ]  # fmt: skip
+    rows: list[Row] = [
         (
             Text(point.name, STRONG),
             seconds(point.compute_seconds),
@@ -185,25 +195,14 @@ def _groups(roofline: Roofline) -> RenderableType | None:
         )
         for point in roofline.groups
     ]
-    return Group(
-        section(
-            "Groups of the plan on their slowest tier, a step on one accelerator",
-            table(columns, rows),
-            note("Exposed: FLOP per byte that no work hides."),
+    return section(
+        "Their three walls",
+        table(columns, rows),
+        note(
+            "Compute at the peak; bandwidth and latency as achieved. The highest limits a group "
+            "whose traffic is not hidden."
         ),
-        section(
-            "Their three walls",
-            table(
-                [("group", "l"), ("compute", "r"), ("bandwidth", "r"), ("latency", "r"),
-                 ("highest", "l")],
-                walls,
-            ),
-            note(
-                "Compute at the peak; bandwidth and latency as reached. The highest binds a group "
-                "whose traffic nothing hides."
-            ),
-        ),
-    )  # fmt: skip
+    )
 
 
 def _wall(wall: str) -> Text:

@@ -1,7 +1,7 @@
-"""Rows of a sweep as pictures and tables read them: axes, values, what a point came to.
+"""Rows of a sweep as pictures and tables read them: axes, values, results of points.
 
 A row is a flat mapping: `point`, a value per axis, `status`, `reason`, figures, `layout` as short
-text and its parts as `layout.tp`, terms as `time.bubble`.
+text and its keys as `layout.tp`, terms as `time.bubble`.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.report.text.numbers import percent, seconds, words
+from planner.report.text.numbers import in_words, percent, seconds
 from planner.report.text.pieces import printable
 
 Row = Mapping[str, Any]
 
 COUNT = "num_accelerators"
 
-NO_ANSWER = {"infeasible": "nothing fits", "unknown": "time ran out", "failed": "failed"}
-"""Status of a point without a plan → what a cell says."""
+WITHOUT_PLAN = {"infeasible": "nothing fits", "unknown": "time ran out", "failed": "failed"}
+"""Status of a point without a plan → the text of its cell."""
 
 LONGEST = 28
-"""Characters of a value in a picture; of longer ones beginning and end are shown."""
+"""Characters of a value in a picture; of a longer one beginning and end are shown."""
 
 FORMS: Mapping[str, tuple[str, Callable[[float], str], bool]] = {
     "mfu": ("MFU", percent, True),
     "hfu": ("HFU", percent, True),
     "step_seconds": ("Step", lambda value: seconds(value, 3), False),
-    "tokens_per_second": ("Tokens/s", words, True),
-    "tokens_per_second_per_accelerator": ("Tokens/s per accelerator", words, True),
-    "days": ("Days", words, False),
-    "accelerator_hours": ("Accelerator-hours", words, False),
-    "cost": ("Cost, USD", words, False),
+    "tokens_per_second": ("Tokens/s", in_words, True),
+    "tokens_per_second_per_accelerator": ("Tokens/s per accelerator", in_words, True),
+    "days": ("Days", in_words, False),
+    "accelerator_hours": ("Accelerator-hours", in_words, False),
+    "cost": ("Cost, USD", in_words, False),
 }
 """Figure of a row → its words, how it is written, and whether more is better."""
 
 
-def done(rows: Iterable[Row]) -> list[Row]:
+def planned(rows: Iterable[Row]) -> list[Row]:
     """Rows that hold a plan."""
     return [row for row in rows if row.get("status") in ("optimal", "feasible")]
 
 
 def with_figure(rows: Iterable[Row], key: str) -> list[Row]:
     """Rows that hold a plan and the figure, above zero."""
-    return [row for row in done(rows) if (row.get(key) or 0) > 0]
+    return [row for row in planned(rows) if (row.get(key) or 0) > 0]
 
 
 def values_of(rows: Iterable[Row], key: str) -> list[Any]:
-    """The values an axis takes: numbers by size, others as they come."""
-    found: dict[str, Any] = {}
+    """The values an axis takes: numbers by size, others in the order of the rows."""
+    by_identity: dict[str, Any] = {}
     for row in rows:
-        found.setdefault(identity(row.get(key)), row.get(key))
-    values = list(found.values())
+        by_identity.setdefault(identity(row.get(key)), row.get(key))
+    values = list(by_identity.values())
     return sorted(values) if all(_is_number(value) for value in values) else values
 
 
 def identity(value: Any) -> str:
-    """What tells values apart that cannot all be hashed; 1 and 1.0 are the same."""
+    """A key of a value, which may not be hashable; 1 and 1.0 have the same."""
     return repr(float(value)) if _is_number(value) else repr(value)
 
 
@@ -75,7 +75,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         text = ", ".join(f"{k}={value_text(v)}" for k, v in value.items())
     elif isinstance(value, list | tuple):
-        text = ", ".join(value_text(part) for part in value)
+        text = ", ".join(value_text(item) for item in value)
     else:
         text = printable(value)
     return shortened(text, LONGEST)
@@ -96,46 +96,49 @@ def axis_words(key: str) -> str:
 
 
 def capital(text: str) -> str:
+    """Text that begins with a capital letter."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def varying(rows: Sequence[Row], axes: Iterable[str]) -> list[str]:
     """Axes that take more than one value, those of most values first.
 
-    Of axes that change together, as zipped ones do, the first; or the count of accelerators.
+    Of axes that are stepped together only the first, or the count of accelerators.
     """
+    # the count of accelerators first, so that of axes stepped with it, it is the one that is kept
     keys = sorted(dict.fromkeys(axes), key=lambda key: key != COUNT)
     number = {key: len(values_of(rows, key)) for key in keys}
-    found: list[str] = []
+    chosen: list[str] = []
     for key in sorted((key for key in keys if number[key] > 1), key=lambda key: -number[key]):
-        if not any(_together(rows, key, other) for other in found if number[other] == number[key]):
-            found.append(key)
-    return found
+        same_number = [other for other in chosen if number[other] == number[key]]
+        if not any(_together(rows, key, other) for other in same_number):
+            chosen.append(key)
+    return chosen
 
 
 def _together(rows: Sequence[Row], key: str, other: str) -> bool:
-    """Whether each value of one axis goes with one value of the other."""
+    """Whether each value of one axis always comes with the same value of the other."""
     pairs = {(identity(row.get(key)), identity(row.get(other))) for row in rows}
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 def axis_name(rows: Sequence[Row], axes: Iterable[str], key: str) -> str:
-    """The words of an axis and of those that change with it."""
+    """The words of an axis and of those that are stepped with it."""
     known = [other for other in axes if other != key and len(values_of(rows, other)) > 1]
     names = [key, *(other for other in known if _together(rows, key, other))]
     return ", ".join(axis_words(name) for name in names)
 
 
-def held(
+def at_fixed_values(
     rows: Sequence[Row], axes: Iterable[str], shown: Sequence[str]
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Rows at one value of every axis that is not shown, and those values: the commonest."""
+    """Rows at one value of every axis that is not shown, the most frequent, and those values."""
     kept, values = list(rows), {}
     for key in varying(rows, [*shown, *axes]):
         if key in shown:
             continue
         counts: dict[str, int] = {}
-        for row in done(kept) or kept:
+        for row in planned(kept) or kept:
             name = identity(row.get(key))
             counts[name] = counts.get(name, 0) + 1
         most = max(counts, key=lambda name: counts[name])
@@ -146,34 +149,35 @@ def held(
 
 def where(values: Mapping[str, Any]) -> str:
     """Values of axes in words: 'at sequence length 8,192, precision bf16'."""
-    said = [
+    phrases = [
         f"{value_text(value)} accelerators" if key == COUNT
         else f"{axis_words(key)} {value_text(value)}"
         for key, value in values.items()
     ]  # fmt: skip
-    return f"at {', '.join(said)}" if said else ""
+    return f"at {', '.join(phrases)}" if phrases else ""
 
 
 def reason_of(row: Row) -> str:
     """Why a point has no plan, without the file, line and key that an error begins with."""
     reason = printable(row.get("reason") or "")
+    # errors begin with file, line and key, which have no blanks
     pieces = reason.split(": ")
     start = next((i for i, piece in enumerate(pieces) if " " in piece), 0)
     return ": ".join(pieces[start:])
 
 
-def no_answer(row: Row) -> str:
+def text_without_plan(row: Row) -> str:
     """The status of a point without a plan, and how the reason of a failure begins, for a cell."""
-    began = shortened(re.split("[:;,]", reason_of(row))[0].strip(), 34)
-    status = NO_ANSWER.get(str(row.get("status")), "no figure")
-    return f"{status}\n{began}" if row.get("status") == "failed" and began else status
+    beginning = shortened(re.split("[:;,]", reason_of(row))[0].strip(), 34)
+    status = WITHOUT_PLAN.get(str(row.get("status")), "no figure")
+    return f"{status}\n{beginning}" if row.get("status") == "failed" and beginning else status
 
 
 def degrees_of(row: Row) -> str:
-    """The degrees that a layout has: 'tp8 pp2'; data parallel alone is 'dp'."""
-    cut = [
+    """The degrees of a layout besides data parallelism: 'tp8 pp2', or 'dp only'."""
+    degrees = [
         f"{axis}{row[f'layout.{axis}']}"
         for axis in ("tp", "cp", "ep", "pp")
         if (row.get(f"layout.{axis}") or 1) > 1
     ]
-    return " ".join(cut) or "dp only"
+    return " ".join(degrees) or "dp only"

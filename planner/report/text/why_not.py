@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from planner.advise.why_not import BrokenRule, WhyNot
 from planner.inputs.text import given_text
+from planner.layouts.layout import Layout
 from planner.planning.plan import GroupLoss
-from planner.report.text.layouts import layout_in_words, layout_labels
-from planner.report.text.memory import excess, fullest
+from planner.report.text.layouts import layout_facts, layout_labels
 from planner.report.text.numbers import (
     gigabytes,
     percent,
@@ -22,17 +23,21 @@ from planner.report.text.numbers import (
 )
 from planner.report.text.pieces import (
     BAD,
-    FAINT,
     FAIR,
     GOOD,
     STRONG,
+    Fact,
     Phrases,
+    Row,
     facts,
     note,
     printable,
     section,
+    stacked,
     table,
 )
+from planner.report.text.plan.memory import excess, fullest_stage_name
+from planner.report.text.terms import COMMUNICATION, SMALLER_TERMS, term_words
 
 VERDICTS = {
     "illegal": ("illegal", BAD),
@@ -43,30 +48,30 @@ VERDICTS = {
 }
 
 SMALL_FRACTION = 0.0005
-"""Differences below this share of the step are told together as 'other'."""
+"""Differences below this share of the step are summed in one row."""
 
 
 def why_not_report(answer: WhyNot) -> RenderableType:
     """The verdict, what forbids or slows the layout, and what is nearest."""
-    asked = ", ".join(f"{key}={given_text(value)}" for key, value in answer.given.items())
+    given = ", ".join(f"{key}={given_text(value)}" for key, value in answer.given.items())
     word, style = VERDICTS[answer.verdict]
-    head = Text(f"Why not {asked}: ", STRONG)
+    head = Text(f"Why not {given}: ", STRONG)
     head.append(word, f"bold {style}")
     head.append(_headline(answer), "not bold default")
-    parts: list[RenderableType | None] = [
+    return stacked(
         head,
         _layouts(answer),
         *_rules(answer),
-        _miss(answer),
+        _miss(answer.miss),
         _terms(answer),
         _groups(answer),
         _nearest(answer),
-    ]
-    parts += [Text(f"! {printable(text)}", FAIR) for text in answer.warnings]
-    return Group(*(part for part in parts if part is not None))
+        *(Text(f"! {printable(text)}", FAIR) for text in answer.warnings),
+    )
 
 
 def _headline(answer: WhyNot) -> str:
+    """What follows the verdict in the first line."""
     if answer.verdict == "unfit" and answer.over_bytes is not None:
         return f", {excess(answer.over_bytes)} at best"
     if answer.verdict == "illegal":
@@ -75,33 +80,36 @@ def _headline(answer: WhyNot) -> str:
         return _larger(answer)
     if answer.verdict == "slower" and answer.loss_fraction is not None:
         step, best = _steps(answer)
-        told = f" by {percent(answer.loss_fraction)}, {seconds(step, 4)} against {seconds(best, 4)}"
-        return told + _mostly(answer) if answer.loss_fraction > 0 else told + ": a tie"
+        text = f" by {percent(answer.loss_fraction)}, {seconds(step, 4)} against {seconds(best, 4)}"
+        return text + (_main_cause(answer) if answer.loss_fraction > 0 else ": a tie")
     return ""
 
 
 def _larger(answer: WhyNot) -> str:
-    """The peaks, and what the step is beside them."""
+    """Both peaks, and both steps."""
     peaks = [one.memory.peak_bytes for one in (answer.other, answer.plan) if one and one.memory]
-    higher, least = map(gigabytes, peaks)
+    higher, lowest = map(gigabytes, peaks)
     step, best = _steps(answer)
-    told = f", {higher} GB at its peak against {least} GB"
     tie = ": a tie" if (answer.more_bytes or 0.0) <= 0 else ""
-    return f"{told}{tie}; steps of {seconds(step, 4)} against {seconds(best, 4)}"
+    return (
+        f", a peak of {higher} GB against {lowest} GB{tie}; steps of {seconds(step, 4)} against "
+        f"{seconds(best, 4)}"
+    )
 
 
-def _mostly(answer: WhyNot) -> str:
-    """Where most of it is lost: the term, and for traffic the group and its tier."""
+def _main_cause(answer: WhyNot) -> str:
+    """Where most is lost: the term, and for communication the group and its tier."""
     terms, groups = answer.terms or {}, answer.groups or {}
     term = max(terms, key=lambda name: terms[name])
-    told = f"; mostly {term.replace('_', ' ')} {signed_seconds(terms[term], 3)}"
-    if term in ("tp", "cp", "ep", "pp", "dp") and groups:
+    text = f"; mainly {term_words(term)} {signed_seconds(terms[term], 3)}"
+    if term in COMMUNICATION and groups:
         name, group = max(groups.items(), key=lambda item: item[1].extra_seconds)
-        told += f", of {name} ({group.members:,} ranks) on {group.tier}"
-    return told
+        text += f", of {name} ({group.members:,} ranks) on {group.tier}"
+    return text
 
 
 def _steps(answer: WhyNot) -> tuple[float, float]:
+    """Seconds of a step of the layout asked about, and of the plan."""
     other, best = answer.other, answer.plan
     return (other and other.step_seconds) or 0.0, best.step_seconds or 0.0
 
@@ -110,20 +118,20 @@ def _steps(answer: WhyNot) -> tuple[float, float]:
 
 
 def _layouts(answer: WhyNot) -> RenderableType | None:
-    plans = (answer.plan, answer.other)
-    best, other = (plan.layout.to_document() if plan and plan.layout else None for plan in plans)
+    best = answer.plan.layout
+    other = answer.other.layout if answer.other is not None else None
     if other is None and answer.miss is not None:
-        other = answer.miss["layout"]
-    shown = [document for document in (best, other) if document is not None]
+        other = Layout.from_document(answer.miss["layout"])
+    shown = [layout for layout in (best, other) if layout is not None]
+    # labels of both together, so that equal ones are told apart
     labels = dict(zip(map(id, shown), layout_labels(shown), strict=True))
-    rows: list[tuple[str, RenderableType | str | None]] = []
-    for name, document in (("Plan", best), ("With it", other)):
-        if document is None or (name == "With it" and answer.verdict == "best"):
-            continue
-        degrees, pieces = layout_in_words(document)
-        rows += [(name, degrees), ("", Phrases(pieces)), ("", Text(labels[id(document)], FAINT))]
+    rows: list[Fact] = []
+    if best is not None:
+        rows += layout_facts("Plan", best, labels[id(best)])
+    if other is not None and answer.verdict != "best":
+        rows += layout_facts("With it", other, labels[id(other)])
     if best is None:
-        rows.append(("Plan", Text("no layout fits without it either", FAIR)))
+        rows.append(("Plan", Text("no layout fits even without it", FAIR)))
     return Group(Text(""), facts(rows)) if rows else None
 
 
@@ -135,7 +143,7 @@ def _rules(answer: WhyNot) -> Iterator[RenderableType]:
         yield section(f"{printable(rule.value)}: {printable(rule.sentence)}", facts(_rule(rule)))
 
 
-def _rule(rule: BrokenRule) -> list[tuple[str, RenderableType | str | None]]:
+def _rule(rule: BrokenRule) -> list[Fact]:
     holds = f"software {', '.join(rule.holds_for)}" if rule.holds_for else None
     return [
         ("rule", rule.id),
@@ -145,28 +153,28 @@ def _rule(rule: BrokenRule) -> list[tuple[str, RenderableType | str | None]]:
     ]
 
 
-def _miss(answer: WhyNot) -> RenderableType | None:
-    miss = answer.miss
+def _miss(miss: Mapping[str, Any] | None) -> RenderableType | None:
     if miss is None:
         return None
     rows = [
-        (name.replace("_", " "), gigabytes(value), "largest" * (name == miss["term"]))
-        for name, value in sorted(miss["terms"].items(), key=lambda item: -item[1])
+        (term_words(term), gigabytes(value), "largest" * (term == miss["term"]))
+        for term, value in sorted(miss["terms"].items(), key=lambda item: -item[1])
         if value >= SMALL_FRACTION * miss["peak_bytes"]
     ]
     rows.append(("peak", gigabytes(miss["peak_bytes"]), excess(miss["over_bytes"])))
     return section(
-        f"Its fullest rank, on {fullest(miss)}, in GB",
+        f"Its fullest rank, on {fullest_stage_name(miss['stage'])}, in GB",
         table([("", "l"), ("", "r"), ("", "w")], rows),
     )
 
 
 def _nearest(answer: WhyNot) -> RenderableType | None:
+    # each rule names its nearest values already
     if not answer.nearest or (answer.rules and all(rule.nearest for rule in answer.rules)):
         return None
     what = "fit" if answer.verdict == "unfit" else "are legal"
     texts = (text for values in answer.nearest.values() for text in values)
-    return section(f"Nearest values that {what}, the others as given", Phrases(texts))
+    return section(f"Nearest values that {what}, with the other keys as given", Phrases(texts))
 
 
 # ---------------------------------------------------------------- what it loses
@@ -179,22 +187,21 @@ def _terms(answer: WhyNot) -> RenderableType | None:
     own, other = answer.plan.time or {}, answer.other.time or {}
     shown = {n: d for n, d in answer.terms.items() if abs(d) >= SMALL_FRACTION * best}
     rows = [
-        (name.replace("_", " "), seconds(own[name]), seconds(other[name]), signed_seconds(more))
-        for name, more in sorted(shown.items(), key=lambda item: -item[1])
+        (term_words(term), seconds(own[term]), seconds(other[term]), signed_seconds(more))
+        for term, more in sorted(shown.items(), key=lambda item: -item[1])
     ]
     rest = sum(answer.terms.values()) - sum(shown.values())
     if abs(rest) > 1e-6 * best:
-        rows.append(("other", "", "", signed_seconds(rest)))
+        rows.append((SMALLER_TERMS, "", "", signed_seconds(rest)))
     total = f"{signed_seconds(step - best)} ({signed_percent(step / best - 1)})"
     rows.append(("step", seconds(best, 4), seconds(step, 4), total))
-    columns = [("", "l"), ("plan", "r"), ("with it", "r"), ("more", "r")]
+    columns = [("", "l"), ("plan", "r"), ("with it", "r"), ("difference", "r")]
     return section("Where the step differs", table(columns, rows))
 
 
 def _groups(answer: WhyNot) -> RenderableType | None:
     step, _ = _steps(answer)
-    groups = answer.groups or {}
-    rows = [
+    rows: list[Row] = [
         (
             Text(name, STRONG),
             _members(group),
@@ -203,17 +210,17 @@ def _groups(answer: WhyNot) -> RenderableType | None:
             seconds(group.exposed_seconds),
             signed_seconds(group.extra_seconds),
         )
-        for name, group in groups.items()
+        for name, group in (answer.groups or {}).items()
         if abs(group.extra_seconds) >= SMALL_FRACTION * step
     ]
     if not rows:
         return None
     columns = [
         ("group", "l"), ("ranks", "r"), ("slowest on", "l"), ("plan", "r"), ("with it", "r"),
-        ("more", "r"),
+        ("difference", "r"),
     ]  # fmt: skip
     return section(
-        "Groups that make the difference", table(columns, rows), note("Seconds that do not hide.")
+        "Groups that make the difference", table(columns, rows), note("Exposed seconds of a step.")
     )
 
 
