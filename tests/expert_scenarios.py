@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.cost.context import CostContext
 from planner.inputs.values import load
-from planner.layouts.layout import SCHEDULES
+from planner.layouts.keys import SCHEDULES
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario

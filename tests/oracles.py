@@ -22,7 +22,8 @@ from planner.cost.context import CostContext
 from planner.cost.step import StepTime, evaluate, layout_costs, step_time
 from planner.cost.traffic import channel_costs
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, DISPATCHERS, RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from tests.scenarios import LOSSY
 
 Placement = tuple[tuple[int, ...], ...]

@@ -19,7 +19,8 @@ from planner import api
 from planner.cost.context import CostContext
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load
-from planner.layouts.layout import SCHEDULES, Layout
+from planner.layouts.keys import SCHEDULES
+from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model

@@ -20,7 +20,8 @@ from planner.cost.context import SCORE_WRITING_BACKENDS
 from planner.cost.traffic import channel_costs
 from planner.inputs.text import counted_runs
 from planner.inputs.units import format_quantity
-from planner.layouts.layout import OVERLAPS, Layout, LayoutTable
+from planner.layouts.keys import OVERLAPS
+from planner.layouts.layout import Layout, LayoutTable
 from planner.search.stage_splits.best_split import BestSplit, best_split
 from planner.search.stage_splits.options import is_searched, stage_options
 

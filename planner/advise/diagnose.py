@@ -28,7 +28,7 @@ from planner.advise.mfu_conventions import Convention, conventions
 from planner.cost import flops
 from planner.cost.context import CostContext
 from planner.errors import InputError
-from planner.layouts.layout import RECOMPUTE
+from planner.layouts.keys import RECOMPUTE
 from planner.layouts.rank_orders import order_splits
 from planner.planning.document import document
 from planner.planning.plan import Plan

@@ -27,7 +27,8 @@ from planner.cost.layers import layer_matmuls
 from planner.cost.passes import ForwardBackward
 from planner.cost.statespace import SCAN_KERNELS, scan_bytes, scan_flops, scan_widths
 from planner.layouts.arrays import IntArray, distinct_rows
-from planner.layouts.layout import CP_KINDS, LayoutLike
+from planner.layouts.keys import CP_KINDS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer, Numeric
 from planner.problem.blocks import Blocks, Mamba
 

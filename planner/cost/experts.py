@@ -18,7 +18,8 @@ from planner.cost.elementwise import CastElements, cast_seconds, streamed
 from planner.cost.kernels import GemmSizes
 from planner.cost.layers import expert_matmuls
 from planner.cost.passes import ForwardBackward
-from planner.layouts.layout import DISPATCHERS, LayoutLike
+from planner.layouts.keys import DISPATCHERS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer, Numeric
 from planner.problem.blocks import MoE
 

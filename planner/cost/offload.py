@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.layouts.layout import OFFLOADS, LayoutLike
+from planner.layouts.keys import OFFLOADS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Mask, Numeric
 
 _OFFLOADS_OPTIMIZER = np.isin(OFFLOADS, ("optimizer", "optimizer+activations"))

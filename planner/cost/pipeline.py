@@ -13,7 +13,8 @@ import numpy as np
 
 from planner.cost.passes import Passes
 from planner.cost.stages import IS_FOLDED, RankStage
-from planner.layouts.layout import SCHEDULES, LayoutLike
+from planner.layouts.keys import SCHEDULES
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Integer, Mask, Numeric
 
 _RUNS_BOTH_PASSES = np.isin(SCHEDULES, ("dualpipe", "dualpipev"))

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
 from planner.cost.layers import num_layers
-from planner.layouts.layout import RECOMPUTE, LayoutLike
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Mask, Numeric
 
 # ---------------------------------------------------------------- work recomputed

@@ -23,7 +23,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import layer_kinds
-from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout, LayoutLike
+from planner.layouts.keys import SCHEDULES, V_SHAPED
+from planner.layouts.layout import Layout, LayoutLike
 from planner.layouts.numeric import Boolean, Integer, Numeric
 from planner.layouts.stage_split import (
     NONE,

@@ -22,7 +22,8 @@ from planner.cost.recompute import RecomputedShares
 from planner.cost.stages import DIRECTIONS
 from planner.cost.statespace import ALL_TO_ALLS, all_to_all_elements
 from planner.layouts.arrays import distinct_values
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, LayoutLike
+from planner.layouts.keys import CP_KINDS, DISPATCHERS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
 from planner.problem.blocks import Mamba, MoE
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
-from planner.layouts.layout import SCHEDULES, LayoutLike
+from planner.layouts.keys import SCHEDULES
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Integer, Mask
 
 MEGATRON = "Megatron-LM megatron/training/arguments.py (core 0.16 and later)"

@@ -15,19 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts.grids import DENSE_GRID, Grid, atom_degree
-from planner.layouts.keys import CP_KINDS as CP_KINDS
-from planner.layouts.keys import DISPATCHERS as DISPATCHERS
-from planner.layouts.keys import (
-    KEYS,
-    Form,
-)
-from planner.layouts.keys import OFFLOADS as OFFLOADS
-from planner.layouts.keys import OVERLAPS as OVERLAPS
-from planner.layouts.keys import RECOMPUTE as RECOMPUTE
-from planner.layouts.keys import SCHEDULES as SCHEDULES
-from planner.layouts.keys import V_SHAPED as V_SHAPED
-from planner.layouts.keys import WITH_VIRTUAL_STAGES as WITH_VIRTUAL_STAGES
-from planner.layouts.keys import WITHOUT_VIRTUAL_STAGES as WITHOUT_VIRTUAL_STAGES
+from planner.layouts.keys import KEYS, OVERLAPS, WITH_VIRTUAL_STAGES, WITHOUT_VIRTUAL_STAGES, Form
 from planner.layouts.numeric import Integer
 
 

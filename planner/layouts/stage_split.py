@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layouts.layout import V_SHAPED, Layout
+from planner.layouts.keys import V_SHAPED
+from planner.layouts.layout import Layout
 from planner.layouts.numeric import Integer, Numeric
 
 

@@ -24,7 +24,8 @@ from planner.cost import memory
 from planner.cost.context import CostContext
 from planner.cost.step import layout_costs
 from planner.layouts.arrays import FloatArray
-from planner.layouts.layout import CP_KINDS, LayoutTable
+from planner.layouts.keys import CP_KINDS
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 from planner.search.layout_problem import LayoutProblem, any_split_problem
 from planner.search.optimize import BOUND_SLACK

@@ -9,7 +9,8 @@ import pytest
 import planner
 from planner.errors import ExportError
 from planner.frameworks.target import target
-from planner.layouts.layout import CP_KINDS, OVERLAPS, Layout
+from planner.layouts.keys import CP_KINDS, OVERLAPS
+from planner.layouts.layout import Layout
 from planner.planning.export import export_plan
 from planner.problem.scenario import scenario_from_document
 from tests.parsers.plans import random_plans

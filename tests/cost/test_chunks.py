@@ -13,7 +13,8 @@ from planner.cost import step
 from planner.cost.chunks import chunk_passes, layers_of_chunks, pipeline_of, shortened
 from planner.cost.context import CostContext
 from planner.cost.step import evaluate
-from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
+from planner.layouts.keys import SCHEDULES, V_SHAPED
+from planner.layouts.layout import Layout
 from planner.layouts.timeline import play
 from tests.expert_scenarios import experts, sparse_context, sparse_model, sparse_software
 from tests.oracles import able_schedules, innermost_splits

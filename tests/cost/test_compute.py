@@ -23,7 +23,8 @@ from planner.cost.compute import (
 )
 from planner.cost.context import CostContext
 from planner.cost.recompute import RECOMPUTED, RecomputedShares, recomputed_shares
-from planner.layouts.layout import CP_KINDS, RECOMPUTE, Layout
+from planner.layouts.keys import CP_KINDS, RECOMPUTE
+from planner.layouts.layout import Layout
 from planner.problem.blocks import DENSE
 from planner.problem.precision import RECIPES, TrainingPrecision
 from tests.scenarios import (

@@ -23,7 +23,8 @@ from planner.cost.memory import (
 )
 from planner.cost.model_states import layer_parameters, stage_parameters
 from planner.cost.stages import StageLayers, layers_by_rank, rank_stages
-from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import DENSE, SPARSE
 from planner.problem.model import Model
 from tests.expert_scenarios import (

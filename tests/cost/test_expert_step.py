@@ -18,7 +18,8 @@ from planner.cost.overlap import DISPATCH_SHARE
 from planner.cost.stages import layers_by_rank
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.grids import EXPERT_GRID
-from planner.layouts.layout import RECOMPUTE, V_SHAPED, Layout
+from planner.layouts.keys import RECOMPUTE, V_SHAPED
+from planner.layouts.layout import Layout
 from tests.expert_scenarios import (
     EVEN,
     LATENT,

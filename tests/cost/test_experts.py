@@ -23,7 +23,8 @@ from planner.cost.experts import (
     imbalance,
     own_tokens,
 )
-from planner.layouts.layout import DISPATCHERS, Layout
+from planner.layouts.keys import DISPATCHERS
+from planner.layouts.layout import Layout
 from planner.problem.blocks import DENSE, SPARSE, MoE
 from tests.expert_scenarios import (
     EVEN,

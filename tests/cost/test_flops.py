@@ -15,7 +15,8 @@ from planner.evidence.published_runs import read_run
 from planner.evidence.row_models import model_of
 from planner.inputs.files import data_root
 from planner.inputs.values import load
-from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.model import Model
 from tests.expert_scenarios import LATENT, shipped_context, sparse_context, sparse_model
 from tests.scenarios import BACKENDS, context, model, training

@@ -23,7 +23,8 @@ from planner.cost.stages import candidate_stages, rank_stages, stage_of
 from planner.cost.statespace import scan_bytes, scan_flops, scan_widths
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.grids import EXPERT_GRID
-from planner.layouts.layout import RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import Block
 from tests.expert_scenarios import EVEN, experts, sparse_context, sparse_model
 from tests.hybrid_scenarios import (

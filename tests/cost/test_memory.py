@@ -23,7 +23,8 @@ from planner.cost.model_states import stage_parameters, weight_bytes
 from planner.cost.stages import StageLayers, layers_by_rank, rank_stages
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load
-from planner.layouts.layout import RECOMPUTE, SCHEDULES, Layout, LayoutTable
+from planner.layouts.keys import RECOMPUTE, SCHEDULES
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import DENSE
 from planner.problem.model import Model
 from tests.oracles import layouts

@@ -12,7 +12,8 @@ from planner.cost.compute import RankShare, layer_times, ring_members
 from planner.cost.context import CostContext
 from planner.cost.model_states import stage_parameters
 from planner.cost.stages import StageLayers, rank_stages
-from planner.layouts.layout import CP_KINDS, Layout
+from planner.layouts.keys import CP_KINDS
+from planner.layouts.layout import Layout
 from planner.problem.blocks import DENSE
 from tests.scenarios import NO_LIMIT, accelerator, context, model, topology, training
 

@@ -15,7 +15,8 @@ from planner.cost.context import CostContext
 from planner.cost.memory import PINNED_SHARE, VERDICTS, host_bytes, verdict_index, worst_stage
 from planner.cost.offload import offloads_activations, offloads_nothing, offloads_optimizer
 from planner.cost.step import StepTime, evaluate, layout_costs
-from planner.layouts.layout import OFFLOADS, Layout, LayoutTable
+from planner.layouts.keys import OFFLOADS
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits, placed_layouts, step_of_costs
 from tests.scenarios import (

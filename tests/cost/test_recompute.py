@@ -14,7 +14,8 @@ from planner.cost.memory import stage_memory
 from planner.cost.recompute import KEPT, Activation, kept_share, recomputes_layers
 from planner.cost.stages import StageLayers, candidate_ranks
 from planner.cost.step import StepTime, evaluate
-from planner.layouts.layout import RECOMPUTE, Layout
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import Layout
 from planner.layouts.stage_split import chunk_layers, chunk_range
 from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits

@@ -20,7 +20,8 @@ from planner.cost.stages import (
     stage_classes,
     stage_of,
 )
-from planner.layouts.layout import V_SHAPED, Layout, LayoutTable
+from planner.layouts.keys import V_SHAPED
+from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.stage_split import default_stage_layers
 from tests.expert_scenarios import experts as moe
 from tests.expert_scenarios import sparse_context, sparse_software, staged_context

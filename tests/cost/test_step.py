@@ -16,7 +16,8 @@ from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import worst_stage
 from planner.cost.step import StepTime, evaluate, layout_costs
 from planner.layouts.grids import DENSE_GRID
-from planner.layouts.layout import CP_KINDS, RECOMPUTE, V_SHAPED, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, RECOMPUTE, V_SHAPED
+from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.schedules import Pipeline
 from planner.layouts.stage_split import default_stage_layers
 from planner.layouts.timeline import ChunkPasses, play

@@ -16,7 +16,8 @@ from planner.cost.recompute import recomputed_shares
 from planner.cost.step import StepTime, layout_costs
 from planner.cost.traffic import Traffic, Transfers, channel_costs, layout_traffic
 from planner.layouts.grids import GROUPS
-from planner.layouts.layout import SCHEDULES, Layout
+from planner.layouts.keys import SCHEDULES
+from planner.layouts.layout import Layout
 from tests.oracles import innermost_splits, moved, ring
 from tests.scenarios import context, fabric, model, software, topology, training
 

@@ -31,7 +31,7 @@ MODULES = (megatron, torchtitan, deepspeed)
 
 
 def job_with(**changes):
-    return launch_job(replace(fabricated_plan(), layout=replace(LAYOUT, **changes).to_document()))
+    return launch_job(replace(fabricated_plan(), layout=replace(LAYOUT, **changes)))
 
 
 @pytest.mark.parametrize("framework", REFUSALS)
@@ -84,7 +84,7 @@ def test_what_export_refuses_of_the_core_check_cites_by_the_same_sentence():
     (error,) = runtime_refusals("megatron", job)
     assert (error.rule, error.source) == ("megatron-core", megatron.VERSION)
     with pytest.raises(Exception, match="only under sequence parallelism") as refused:
-        export_plan(replace(fabricated_plan(), layout=job.layout.to_document()), "megatron")
+        export_plan(replace(fabricated_plan(), layout=job.layout), "megatron")
     assert error.message in refused.value.reasons
     assert runtime_refusals("deepspeed", job) == [] and set(RUNTIME_REFUSALS) == {"megatron"}
 

@@ -12,7 +12,8 @@ from planner.frameworks.read import INTERPRETERS
 from planner.frameworks.target import target
 from planner.frameworks.write import EXPORTS
 from planner.inputs.files import names, resolve
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, RECOMPUTE, Layout
+from planner.layouts.keys import CP_KINDS, DISPATCHERS, RECOMPUTE
+from planner.layouts.layout import Layout
 from planner.planning.plan import SCHEMA_VERSION
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, GROUPS, atom_degree, grids_nest
-from planner.layouts.layout import DISPATCHERS, Layout, LayoutTable
+from planner.layouts.keys import DISPATCHERS
+from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms, order_splits
 from tests.oracles import expert_layouts, group_sizes, nests, plain_splits
 

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.layouts.keys import KEYS, Choice, Form, LayoutKey, layout_key
 from planner.layouts.layout import COLUMNS, Layout, LayoutTable
 from planner.problem.scenario import Search
-from planner.report.text.layouts import layout_in_words
+from planner.report.text.layouts import details_in_words
 from tests.oracles import layouts
 
 ROWS = list(KEYS.values())
@@ -104,7 +104,7 @@ def test_a_report_says_every_phrase_of_the_table() -> None:
         tp=2, pp=2, dp_shard=2, mbs=2, num_microbatches=4, recompute="full", recompute_layers=2,
         offload="optimizer", overlap="dp", stage_layers=(3, 5),
     )  # fmt: skip
-    _, phrases = layout_in_words(layout.to_document())
+    phrases = details_in_words(layout)
     assert phrases == [
         "4 micro-batches of 2", "1F1B", "ZeRO-1 over 2",
         "full recompute of the first 2 layers of a stage", "optimizer on host", "overlap of dp",

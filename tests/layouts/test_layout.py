@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.layouts.grids import DENSE_GRID
-from planner.layouts.layout import CP_KINDS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from tests.oracles import layouts
 
 LAYOUT = Layout(

@@ -23,7 +23,8 @@ from planner.cost.pipeline import (
     waits_for_weights,
 )
 from planner.cost.stages import StageLayers, rank_stages
-from planner.layouts.layout import SCHEDULES, V_SHAPED, Layout
+from planner.layouts.keys import SCHEDULES, V_SHAPED
+from planner.layouts.layout import Layout
 from planner.layouts.schedules import Operation, Pipeline
 from planner.layouts.timeline import ChunkPasses, Timeline, play
 from tests.expert_scenarios import staged_context

@@ -13,7 +13,8 @@ from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.frameworks.target import target
 from planner.layouts.grids import EXPERT_GRID, atom_degree
-from planner.layouts.layout import CP_KINDS, OVERLAPS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, OVERLAPS, RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, inputs_sha256, load_scenario, scenario_to_document

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import CostContext
-from planner.layouts.layout import CP_KINDS, SCHEDULES, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, SCHEDULES
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.rules.catalog import rules_of
 from planner.search.space.crossings import divisors

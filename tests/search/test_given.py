@@ -7,8 +7,8 @@ import pytest
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layouts.keys import KEYS
-from planner.layouts.layout import SCHEDULES, Layout
+from planner.layouts.keys import KEYS, SCHEDULES
+from planner.layouts.layout import Layout
 from planner.search.rules.catalog import rules_of
 from planner.search.space.given import given_layout, parse_layout
 from tests.scenarios import small_scenario, small_software, small_topology, small_training

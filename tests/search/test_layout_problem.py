@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from planner import api
 from planner.cost import overlap
 from planner.cost.context import CostContext
-from planner.layouts.layout import CP_KINDS, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.topology import Fabric
 from planner.search.layout_problem import LayoutProblem, splits_of

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.layouts.layout import RECOMPUTE, LayoutTable
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.problem.software import Software
 from planner.search.space.enumerate import layouts

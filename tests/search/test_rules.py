@@ -15,7 +15,8 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.frameworks.layout_rules import FRAMEWORK_RULES
 from planner.frameworks.rule import Rule
 from planner.inputs.files import names
-from planner.layouts.layout import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, LayoutTable
+from planner.layouts.keys import CP_KINDS, OFFLOADS, RECOMPUTE, SCHEDULES
+from planner.layouts.layout import Layout, LayoutTable
 from planner.search.rules.catalog import rule_sentences, rules_of
 from planner.search.rules.legality import check, nearest_values
 from planner.search.rules.schedules import SCHEDULE_RULES

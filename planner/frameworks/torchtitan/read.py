@@ -10,7 +10,7 @@ from planner.frameworks.script import Interpretation, LaunchScript
 from planner.frameworks.target import Target, target
 from planner.frameworks.torchtitan import rules
 from planner.frameworks.torchtitan.versions import CONVERTERS, VERSIONS, Version
-from planner.layouts.layout import V_SHAPED
+from planner.layouts.keys import V_SHAPED
 from planner.problem.scenario import Scenario
 
 NEAREST_SCHEDULES = {"GPipe": "1f1b", "LoopedBFS": "interleaved"}

@@ -11,7 +11,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.layouts.arrays import BoolArray
-from planner.layouts.layout import OVERLAPS, RECOMPUTE, Layout, LayoutTable
+from planner.layouts.keys import OVERLAPS, RECOMPUTE
+from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.infeasible.conflict import rule_masks, smallest_conflict
 from planner.search.placement import fills

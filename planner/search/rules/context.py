@@ -6,7 +6,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, divides
-from planner.layouts.layout import CP_KINDS, LayoutLike
+from planner.layouts.keys import CP_KINDS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer
 
 

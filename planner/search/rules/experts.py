@@ -6,7 +6,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import DUALPIPE, MEGATRON, Rule, divides, runs
-from planner.layouts.layout import RECOMPUTE, LayoutLike
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Mask
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule, runs
-from planner.layouts.layout import CP_KINDS, DISPATCHERS, OFFLOADS, LayoutLike
+from planner.layouts.keys import CP_KINDS, DISPATCHERS, OFFLOADS
+from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Integer, Mask
 from planner.problem.software import Software
 

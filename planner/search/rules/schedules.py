@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.frameworks.rule import DUALPIPE, TORCH, Rule, divides, runs
-from planner.layouts.layout import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES
+from planner.layouts.keys import SCHEDULES, V_SHAPED, WITHOUT_VIRTUAL_STAGES
 from planner.layouts.numeric import Boolean, Integer
 from planner.problem.software import Software
 

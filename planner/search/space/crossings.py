@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.layouts.layout import OVERLAPS, LayoutTable
+from planner.layouts.keys import OVERLAPS
+from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
 
 Ints = NDArray[np.int64]

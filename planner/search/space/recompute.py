@@ -15,7 +15,8 @@ from planner.cost.context import CostContext
 from planner.cost.offload import offloads_activations
 from planner.frameworks.rule import runs
 from planner.layouts.arrays import BoolArray, IntArray
-from planner.layouts.layout import RECOMPUTE, LayoutTable
+from planner.layouts.keys import RECOMPUTE
+from planner.layouts.layout import LayoutTable
 from planner.layouts.stage_split import chunk_range
 from planner.problem.scenario import Search
 from planner.search.rules.experts import can_overlap_dispatch

@@ -28,7 +28,8 @@ from planner.cost.offload import offloads_any
 from planner.cost.stages import RankStage, RankStages, count_by_kind
 from planner.cost.step import LayoutCosts, costs_of_stages, step_time
 from planner.layouts.arrays import BoolArray, FloatArray
-from planner.layouts.layout import SCHEDULES, LayoutLike, LayoutTable
+from planner.layouts.keys import SCHEDULES
+from planner.layouts.layout import LayoutLike, LayoutTable
 from planner.layouts.numeric import Numeric
 from planner.layouts.stage_split import by_stage
 from planner.problem.scenario import Search
