@@ -1,22 +1,34 @@
 """Parallelism placement planner for LLM training clusters.
 
-The calls of `planner.api` are importable from here; loading them is put off until they are used,
-so that `planner --help` starts at once.
+    best = planner.plan("llama3-70b-h100x1024")
+    print(best)
+
+Every call of `planner.api` is importable from here, with the values they return and the errors they
+raise; loading them is put off until they are used, so that `planner --help` starts at once.
 """
 
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "planner.api": (
-        "check", "compare", "diagnose", "evaluate", "evaluate_many", "explain", "export_plan",
-        "import_model", "import_topology", "load_scenario", "names", "plan", "read_plan",
-        "read_sweep", "run_sweep", "scenario_of", "shrink", "validate_runs", "what_if", "why_not",
-        "Scenario",
+        "accuracy", "calibrate_collectives", "calibrate_errors", "calibrate_kernels",
+        "calibrate_own_runs", "calibrate_runs", "check", "compare", "diagnose", "evaluate",
+        "evaluate_many", "explain", "export_plan", "generations", "import_model",
+        "import_topology", "imported_files", "is_own", "load_scenario", "load_subject", "names",
+        "plan", "profile_yaml", "read_plan", "read_sweep", "roofline", "run_sweep",
+        "scaling_curve", "scenario_of", "schema", "shrink", "targets", "timeline",
+        "validate_collectives", "validate_kernels", "validate_left_out", "validate_runs",
+        "web_page", "what_if", "why_not",
+        "Accuracy", "Check", "CollectivesValidation", "Comparison", "Diagnosis", "Explanation",
+        "FabricCalibration", "Imported", "ImportedModel", "IntervalCalibration",
+        "KernelCalibration", "KernelsValidation", "LeaveOneOut", "OwnCalibration", "Plan",
+        "Progress", "Report", "Roofline", "RunsCalibration", "Scenario", "Shrunk", "Sweep",
+        "Validation", "Watch", "WhatIf", "WhyNot",
+        "PUBLISHED_COLLECTIVES", "PUBLISHED_RUNS",
     ),
-    "planner.planning.plan": ("Plan",),
     "planner.layouts.layout": ("Layout",),
     "planner.errors": (
         "ExportError", "IllegalLayoutError", "InputError", "PlannerError", "UnknownNameError",

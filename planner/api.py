@@ -64,7 +64,7 @@ from planner.problem.scenario import Scenario, load_scenario
 from planner.problem.sweep import SweepFile
 from planner.problem.topology import Topology
 from planner.report.display import show_as_reports
-from planner.report.page.report import Report, report
+from planner.report.page.report import Report, web_page
 from planner.search.interface import Progress, Watch
 from planner.sweep import Sweep, read_sweep, run_sweep
 
@@ -158,7 +158,6 @@ __all__ = [
     "profile_yaml",
     "read_plan",
     "read_sweep",
-    "report",
     "roofline",
     "run_sweep",
     "scaling_curve",
@@ -171,6 +170,7 @@ __all__ = [
     "validate_kernels",
     "validate_left_out",
     "validate_runs",
+    "web_page",
     "what_if",
     "why_not",
 ]

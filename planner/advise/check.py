@@ -25,7 +25,7 @@ from planner.layouts.layout import Layout
 from planner.planning.document import LayoutValue, json_values, versions
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import evaluate, plan
-from planner.problem.scenario import Scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 from planner.search.space.given import judged_layout, parse_layout
 
 SMALL_FRACTION = 0.005
@@ -116,7 +116,7 @@ class Check:
 
 def check(
     text: str,
-    scenario: Scenario,
+    scenario: ScenarioLike,
     path: str = "SCRIPT",
     target: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -137,6 +137,7 @@ def check(
         InputError: not readable, nothing in it is known, a value that counts is unknown or of the
             wrong kind, or it names more accelerators than there are.
     """
+    scenario = load_scenario(scenario)
     script = read_launch_script(text, path, target, env)
     found = judged(script, scenario)
     more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})

@@ -32,14 +32,14 @@ from planner.cost.collectives import Collective, CollectiveKind, duration
 from planner.cost.context import TierArrays
 from planner.errors import UnknownNameError, nearest_of
 from planner.inputs.files import names, read, resolve
-from planner.inputs.values import load
+from planner.inputs.values import Overrides, load
 from planner.planning.document import document
 from planner.planning.groups import busiest_tier
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import chosen_scenario, plan
 from planner.problem.hardware import Accelerator
 from planner.problem.precision import Precision
-from planner.problem.scenario import Scenario, load_scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 from planner.problem.topology import Topology
 
 PRICED_AS = {
@@ -199,7 +199,7 @@ class Roofline:
         return document(self)
 
 
-def roofline(subject: Scenario | Topology, time_limit_seconds: float | None = None) -> Roofline:
+def roofline(subject: Topology | ScenarioLike, time_limit_seconds: float | None = None) -> Roofline:
     """The roofs of a topology; of a scenario, which is planned, with its groups under them.
 
     A scenario that no layout fits gives a roofline whose `plan` says why.
@@ -207,10 +207,13 @@ def roofline(subject: Scenario | Topology, time_limit_seconds: float | None = No
     Raises:
         PlannerError: the scenario cannot be costed.
     """
+    if isinstance(subject, str | Path):
+        subject = load_subject(subject)
     if isinstance(subject, Topology):
         return _roofline(subject, _first_precision(subject.accelerator), REFERENCE)
-    best = plan(subject, 1, time_limit_seconds)
-    return roofline_of(chosen_scenario(subject, best), best)
+    scenario = load_scenario(subject)
+    best = plan(scenario, 1, time_limit_seconds)
+    return roofline_of(chosen_scenario(scenario, best), best)
 
 
 def roofline_of(scenario: Scenario, plan_: Plan) -> Roofline:
@@ -231,7 +234,7 @@ def roofline_of(scenario: Scenario, plan_: Plan) -> Roofline:
 
 
 def load_subject(
-    name_or_path: str | Path, overrides: Mapping[str, str] | None = None
+    name_or_path: str | Path, overrides: Overrides | None = None
 ) -> Scenario | Topology:
     """A scenario or a topology by name or path; a file with `tiers` is a topology.
 

@@ -33,7 +33,7 @@ from planner.layouts.rank_orders import order_splits
 from planner.planning.document import document
 from planner.planning.plan import Plan
 from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
-from planner.problem.scenario import Scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 
 NEAR_FRACTION = 0.10
 """What counts as predicted: nearly four in five of the published runs lie within it."""
@@ -97,7 +97,7 @@ class Diagnosis:
 
 
 def diagnose(
-    scenario: Scenario,
+    scenario: ScenarioLike,
     measured: str | Mapping[str, float | str],
     layout: GivenLayout | None = None,
 ) -> Diagnosis:
@@ -109,6 +109,7 @@ def diagnose(
         IllegalLayoutError, InputError: as `evaluate`, or a measured value is wrong, or no layout
             is given and none fits.
     """
+    scenario = load_scenario(scenario)
     given = read_measured(measured)
     if layout is not None:
         return diagnose_plan(scenario, evaluate(scenario, layout), given)

@@ -25,7 +25,7 @@ from planner.planning.document import document
 from planner.planning.groups import busiest_tier
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
-from planner.problem.scenario import Scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 from planner.search.interface import Watch, unwatched
 
 
@@ -112,7 +112,7 @@ class Explanation:
 
 
 def explain(
-    scenario: Scenario, layout: GivenLayout | None = None, watch: Watch = unwatched
+    scenario: ScenarioLike, layout: GivenLayout | None = None, watch: Watch = unwatched
 ) -> Explanation:
     """The best plan of a scenario explained, or a given layout in its best placement.
 
@@ -121,6 +121,7 @@ def explain(
     Raises:
         IllegalLayoutError, InputError: as `evaluate`.
     """
+    scenario = load_scenario(scenario)
     explained = plan(scenario, watch=watch) if layout is None else evaluate(scenario, layout)
     return explain_plan(chosen_scenario(scenario, explained), explained)
 
@@ -235,7 +236,7 @@ ROUNDS = 6
 """Rounds of micro-batches that are played: both ends of the pipeline, and steady state between."""
 
 
-def timeline(scenario: Scenario, plan: Plan) -> Timeline:
+def timeline(scenario: ScenarioLike, plan: Plan) -> Timeline:
     """When every rank of a plan's pipeline runs what, over a few micro-batches.
 
     Exposed communication is part of the passes that wait for it.
@@ -243,6 +244,7 @@ def timeline(scenario: Scenario, plan: Plan) -> Timeline:
     Raises:
         InputError: the plan holds no layout.
     """
+    scenario = load_scenario(scenario)
     base = Baseline.of(scenario, plan)
     passes = chunk_passes(base.ctx, base.layout, base.splits)
     pipeline = pipeline_of(base.layout, base.layout.num_microbatches)

@@ -10,7 +10,7 @@ from planner.advise.upgrades import most_accelerators, twice
 from planner.errors import InputError
 from planner.planning.document import LayoutValue
 from planner.planning.plan import Plan
-from planner.problem.scenario import Scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 from planner.search.placement import fills
 
 WASTED_FRACTION = 0.5
@@ -67,7 +67,7 @@ def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:
 
 
 def scaling_curve(
-    scenario: Scenario,
+    scenario: ScenarioLike,
     base: Plan | None = None,
     counts: Sequence[int] | None = None,
     threshold_fraction: float = WASTED_FRACTION,
@@ -80,6 +80,7 @@ def scaling_curve(
     Raises:
         InputError: a count that the topology does not have, or a threshold out of range.
     """
+    scenario = load_scenario(scenario)
     if not 0 < threshold_fraction < 1:
         raise InputError(
             f"{threshold_fraction} is out of range", key="threshold_fraction",

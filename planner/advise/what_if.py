@@ -20,7 +20,7 @@ from planner.layouts.layout import Layout
 from planner.planning.document import LayoutValue, document
 from planner.planning.plan import Plan
 from planner.planning.solve import chosen_scenario
-from planner.problem.scenario import Scenario
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 
 COMPARED_KEYS = (
     "tp", "cp", "pp", "dp", "ep", "etp", "dp_shard", "vp", "mbs", "zero_stage", "recompute",
@@ -72,7 +72,7 @@ class WhatIf:
 
 
 def what_if(
-    scenario: Scenario, threshold_fraction: float = WASTED_FRACTION, say: Say | None = None
+    scenario: ScenarioLike, threshold_fraction: float = WASTED_FRACTION, say: Say | None = None
 ) -> WhatIf:
     """What changes of machine and job would buy, when FSDP would do, and how far it scales.
 
@@ -83,6 +83,7 @@ def what_if(
         InputError: the threshold is out of range.
         PlannerError: the scenario cannot be costed.
     """
+    scenario = load_scenario(scenario)
     cpu = time.process_time()
     replanner = Replanner(say)
     base = replanner.best(scenario, "the scenario", reasons=True)

@@ -25,7 +25,7 @@ from planner.planning.layout_search import LayoutSearch, Stopwatch
 from planner.planning.options import is_open, options
 from planner.planning.plan import GroupLoss, Plan
 from planner.planning.solve import chosen_scenario, plan
-from planner.problem.scenario import Scenario, Search
+from planner.problem.scenario import Scenario, ScenarioLike, Search, load_scenario
 from planner.problem.software import Software
 from planner.search.infeasible import relaxation
 from planner.search.infeasible.given_keys import (
@@ -106,7 +106,7 @@ class WhyNot:
 
 
 def why_not(
-    scenario: Scenario,
+    scenario: ScenarioLike,
     given: str | Mapping[str, Any],
     best: Plan | None = None,
     watch: Watch = unwatched,
@@ -120,6 +120,7 @@ def why_not(
         InputError: no key, an unknown one, or a value that is none of its values.
         PlannerError: the scenario cannot be costed.
     """
+    scenario = load_scenario(scenario)
     values = given_values(parse_layout(given, PATH) if isinstance(given, str) else given, PATH)
     if not values:
         raise InputError(

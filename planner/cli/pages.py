@@ -53,7 +53,7 @@ def report(
             allowed="a file name that ends in .html",
         )  # fmt: skip
     subject = _read_subject(path, point)
-    page = api.report(_outlook(subject, path) if what_if else subject, Path(path).resolve().name)
+    page = api.web_page(_outlook(subject, path) if what_if else subject, Path(path).resolve().name)
     write_file(file, page.html)
     if pictures is not None:
         _save_pictures(page, pictures, picture_format)

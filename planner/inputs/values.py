@@ -57,6 +57,9 @@ class Strict(BaseModel):
             raise input_error(error, from_plain(values | changes), type(self)) from None
 
 
+Overrides = Mapping[str, object]
+"""Dotted keys and what replaces what stands there: YAML text, or a value that is no text."""
+
 StrictT = TypeVar("StrictT", bound=Strict)
 
 
@@ -86,12 +89,13 @@ def load(
     name_or_path: str | Path,
     kind: FileKind,
     model_cls: type[StrictT],
-    overrides: Mapping[str, str] | None = None,
+    overrides: Overrides | None = None,
 ) -> StrictT:
     """Return the value of a file.
 
     Args:
-        overrides: dotted keys and the YAML text that replaces what stands there ('a.b' -> '8').
+        overrides: dotted keys and what replaces what stands there: YAML text ('a.b' -> '8') or a
+            value that is no text (8, [1, 2]).
 
     Raises:
         InputError: no such file, or something in it is wrong.
@@ -110,18 +114,18 @@ def parse(text: str, path: str, model_cls: type[StrictT]) -> StrictT:
     return from_tree(read_yaml(text, path), model_cls)
 
 
-def from_document(document: object, path: str, model_cls: type[StrictT]) -> StrictT:
+def from_document(
+    document: object, path: str, model_cls: type[StrictT], overrides: Overrides | None = None
+) -> StrictT:
     """Return the value of a plain mapping such as `json.load` gives; `path` as of `parse`.
 
     Raises:
         InputError: something in it is wrong.
     """
-    return from_tree(from_plain(document, path), model_cls)
+    return from_tree(from_plain(document, path), model_cls, overrides)
 
 
-def from_tree(
-    root: Node, model_cls: type[StrictT], overrides: Mapping[str, str] | None = None
-) -> StrictT:
+def from_tree(root: Node, model_cls: type[StrictT], overrides: Overrides | None = None) -> StrictT:
     """Return the value of a tree; overrides as of `load`.
 
     Raises:
@@ -156,17 +160,17 @@ Changes = Mapping[tuple[str, ...], Node]
 _NO_CHANGES: Changes = {}
 
 
-def _changes(overrides: Mapping[str, str]) -> Changes:
-    return {
-        tuple(key.split(".")): _change(key, text, f"--set {key}={text}")
-        for key, text in overrides.items()
-    }
+def _changes(overrides: Overrides) -> Changes:
+    return {tuple(key.split(".")): _change(key, value) for key, value in overrides.items()}
 
 
-def _change(key: str, text: str, option: str) -> Node:
+def _change(key: str, value: object) -> Node:
+    """The tree of an override; only text is read as YAML, as it comes from the command line."""
+    option = f"--set {key}={value}"
     # Lines and columns in the text of an option would only confuse: they are left out.
     try:
-        return from_plain(read_yaml(text, option, key).plain(), option, key)
+        plain = read_yaml(value, option, key).plain() if isinstance(value, str) else value
+        return from_plain(plain, option, key)
     except InputError as error:
         place = Place(option, key=error.key or key)
         raise place.error(

@@ -23,7 +23,7 @@ from planner.planning.layout_search import LayoutSearch, Stopwatch, search_layou
 from planner.planning.options import batch_is_open, is_open, options
 from planner.planning.placing import place_in_framework_order, place_of
 from planner.planning.plan import Plan, Status
-from planner.problem.scenario import Scenario, scenario_from_document
+from planner.problem.scenario import Scenario, ScenarioLike, load_scenario, scenario_from_document
 from planner.search.infeasible import relaxation
 from planner.search.interface import SideConstraints, Watch, unwatched
 from planner.search.layout_problem import LayoutProblem
@@ -38,7 +38,7 @@ GivenLayout = str | Mapping[str, Any] | Layout
 
 
 def plan(
-    scenario: Scenario,
+    scenario: ScenarioLike,
     top_k: int = 5,
     time_limit_seconds: float | None = None,
     watch: Watch = unwatched,
@@ -55,6 +55,7 @@ def plan(
         InputError: top_k or the time limit is out of range.
         PlannerError: the scenario cannot be costed.
     """
+    scenario = load_scenario(scenario)
     request = _Request(top_k, time_limit_seconds, watch, reasons)
     if is_open(scenario):
         return _plan_of_best_option(scenario, request)
@@ -151,7 +152,7 @@ def chosen_scenario(scenario: Scenario, plan_: Plan) -> Scenario:
 # ---------------------------------------------------------------- evaluate
 
 
-def evaluate(scenario: Scenario, layout: GivenLayout) -> Plan:
+def evaluate(scenario: ScenarioLike, layout: GivenLayout) -> Plan:
     """One given layout in its best placement: time, memory, MFU, walls.
 
     Status: feasible, or infeasible where it does not fit in memory. Layouts whose groups do not
@@ -161,6 +162,7 @@ def evaluate(scenario: Scenario, layout: GivenLayout) -> Plan:
         IllegalLayoutError: a rule is broken.
         InputError: a key or value is wrong.
     """
+    scenario = load_scenario(scenario)
     (evaluated,) = evaluate_many(scenario, [layout])
     if isinstance(evaluated, IllegalLayoutError):
         raise evaluated
@@ -168,13 +170,14 @@ def evaluate(scenario: Scenario, layout: GivenLayout) -> Plan:
 
 
 def evaluate_many(
-    scenario: Scenario, rows: Iterable[GivenLayout]
+    scenario: ScenarioLike, rows: Iterable[GivenLayout]
 ) -> list[Plan | IllegalLayoutError]:
     """Each given layout evaluated, or the rule it breaks.
 
     Raises:
         InputError: a key or value is wrong.
     """
+    scenario = load_scenario(scenario)
     ctx = CostContext.of(scenario)
     empty = empty_plan(scenario, "feasible")  # its document is hashed once for all rows
     results: list[Plan | IllegalLayoutError] = []

@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 
 from planner.errors import InputError
 from planner.inputs.quantities import Accelerators, Count, CountOrZero, Quantity
-from planner.inputs.values import Reference, Strict, from_document, load
+from planner.inputs.values import Overrides, Reference, Strict, from_document, load
 from planner.layouts.keys import KEYS, Form, LayoutKey
 from planner.problem.cluster import Cluster
 from planner.problem.inventory import Inventory
@@ -220,16 +220,27 @@ class Scenario(Strict):
         return self
 
 
-def load_scenario(name_or_path: str | Path, overrides: Mapping[str, str] | None = None) -> Scenario:
-    """Return a scenario by name or path.
+ScenarioLike = Scenario | str | Path | Mapping[str, Any]
+"""A scenario, its name or path, or its document: what calls take in place of one."""
+
+
+def load_scenario(source: ScenarioLike, overrides: Overrides | None = None) -> Scenario:
+    """Return a scenario by name or path, or that of a mapping such as its file holds.
 
     Args:
-        overrides: dotted keys and the YAML text that replaces what stands there, as of `--set`.
+        overrides: dotted keys and what replaces what stands there: YAML text, as of `--set`, or a
+            value that is no text, such as {"num_accelerators": 512}.
 
     Raises:
         InputError: no such file, or something in it is wrong.
     """
-    return load(name_or_path, "scenario", Scenario, overrides)
+    if isinstance(source, Scenario):
+        if not overrides:
+            return source
+        source = scenario_to_document(source)
+    if isinstance(source, Mapping):
+        return from_document(source, "scenario", Scenario, overrides)
+    return load(source, "scenario", Scenario, overrides)
 
 
 def scenario_to_document(scenario: Scenario) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planner.report.page.report import report
+from planner.report.page.report import web_page
 from tests.browser.chromium import chromium, requests, view
 from tests.made_outlook import made_outlook
 from tests.made_sweep import AXES, HOSTILE, MadeSweep, hostile_plan, hostile_sweep, made_rows
@@ -32,11 +32,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     plan = shipped_plan("llama3-70b-h100x1024")
     written = {
-        "plan": report(plan),
-        "hostile-plan": report(hostile_plan(plan)),
-        "outlook": report(made_outlook(plan)),
-        "sweep": report(MadeSweep(AXES, made_rows()), "made"),
-        "hostile-sweep": report(hostile_sweep(), HOSTILE[1]),
+        "plan": web_page(plan),
+        "hostile-plan": web_page(hostile_plan(plan)),
+        "outlook": web_page(made_outlook(plan)),
+        "sweep": web_page(MadeSweep(AXES, made_rows()), "made"),
+        "hostile-sweep": web_page(hostile_sweep(), HOSTILE[1]),
     }
     folder, found = tmp_path_factory.mktemp("pages"), {}
     for name, page in written.items():

@@ -9,7 +9,7 @@ import pytest
 
 from planner.advise.what_if import WhatIf
 from planner.planning.plan import Plan
-from planner.report.page.report import report
+from planner.report.page.report import web_page
 from planner.report.plots.drawing import page_of
 from planner.report.plots.upgrades import plot_upgrades
 from planner.report.text.what_if import SCALING, UPGRADES
@@ -24,7 +24,7 @@ def plan() -> Plan:
 
 
 def test_the_sections_and_pictures_follow_the_plan(plan: Plan) -> None:
-    alone, page = report(plan), report(made_outlook(plan))
+    alone, page = web_page(plan), web_page(made_outlook(plan))
     added = [picture.name for picture in page.pictures][len(alone.pictures) :]
     assert added == ["upgrades", "scaling"]
     titles = ("Time of a step", UPGRADES, SCALING, "Inputs:")
@@ -100,20 +100,20 @@ def test_nothing_covers_anything(plan: Plan, gains: tuple[float, ...]) -> None:
 
 def test_where_no_change_can_be_made_none_is_drawn(plan: Plan) -> None:
     outlook = made_outlook(plan)
-    page = report(replace(outlook, upgrades=outlook.upgrades[4:]))
+    page = web_page(replace(outlook, upgrades=outlook.upgrades[4:]))
     assert "upgrades" not in [picture.name for picture in page.pictures]
     assert "not possible: the part has no fp8" in page.html
 
 
 def test_where_nothing_fits_nothing_is_asked() -> None:
     plan = infeasible_plan()
-    assert report(WhatIf(plan)).html == report(plan).html
+    assert web_page(WhatIf(plan)).html == web_page(plan).html
 
 
 def test_what_the_old_layout_saves_is_nothing_where_it_is_too_little(plan: Plan) -> None:
     outlook = made_outlook(plan)
     changed = replace(outlook.upgrades[2], layout_changes={"vp": (15, 6)})
-    html = report(replace(outlook, upgrades=(changed,))).html
+    html = web_page(replace(outlook, upgrades=(changed,))).html
     assert "with the old layout it saves nothing" in html
 
 
@@ -124,6 +124,6 @@ def test_nothing_bought_is_said(plan: Plan) -> None:
 
 
 def test_counts_are_drawn_where_something_fits(plan: Plan) -> None:
-    page = report(made_outlook(plan))
+    page = web_page(made_outlook(plan))
     (ax,) = (picture.axes for picture in page.pictures if picture.name == "scaling")
     assert ax.lines[0].get_xydata().tolist() == [[8, 100.0], [16, 75.0]]

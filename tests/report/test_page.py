@@ -15,7 +15,7 @@ from planner import api
 from planner.errors import PlannerError
 from planner.planning.plan import Plan
 from planner.report.page.markup import inline, markup_of
-from planner.report.page.report import report
+from planner.report.page.report import web_page
 from planner.report.text.pieces import Bar, Phrases, facts, note, plain_text, section, table
 from planner.report.text.plan import plan_report
 from tests.made_sweep import (
@@ -72,12 +72,12 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def pages(plan: Plan) -> dict[str, str]:
     return {
-        "plan": report(plan).html,
-        "hostile plan": report(hostile_plan(plan)).html,
-        "no plan": report(infeasible_plan()).html,
-        "sweep": report(MadeSweep(AXES, made_rows()), "made").html,
-        "hostile sweep": report(hostile_sweep(), HOSTILE[0]).html,
-        "empty sweep": report(MadeSweep(AXES, []), "empty").html,
+        "plan": web_page(plan).html,
+        "hostile plan": web_page(hostile_plan(plan)).html,
+        "no plan": web_page(infeasible_plan()).html,
+        "sweep": web_page(MadeSweep(AXES, made_rows()), "made").html,
+        "hostile sweep": web_page(hostile_sweep(), HOSTILE[0]).html,
+        "empty sweep": web_page(MadeSweep(AXES, []), "empty").html,
     }
 
 
@@ -163,13 +163,13 @@ def test_every_point_is_in_the_table_and_below_it(pages: dict[str, str]) -> None
 
 def test_a_thousand_points_are_less_than_five_megabytes() -> None:
     rows = [made_row(i, 8 * (i // 25 + 1), 1024 * (i % 25 + 1)) for i in range(1000)]
-    page = report(MadeSweep(AXES, rows), "thousand").html
+    page = web_page(MadeSweep(AXES, rows), "thousand").html
     assert len(page.encode()) < 5e6
     assert page.count("<details") == 1000
 
 
 def test_same_input_same_page(plan: Plan, pages: dict[str, str]) -> None:
-    assert report(plan).html == pages["plan"]
+    assert web_page(plan).html == pages["plan"]
 
 
 def test_pictures_say_their_finding_to_those_who_cannot_see_them(pages: dict[str, str]) -> None:
@@ -185,9 +185,9 @@ def test_without_a_library(library: str, plan: Plan, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(__import__("sys").modules, library, None)
     if library == "jinja2":
         with pytest.raises(PlannerError, match=r"pip install 'parallelism-planner\[report\]'"):
-            report(plan)
+            web_page(plan)
         return
-    page = report(plan)
+    page = web_page(plan)
     assert page.pictures == ()
     assert "No pictures: pictures need matplotlib" in Reader(page.html).words()
 
@@ -232,7 +232,7 @@ def test_unknown_parts_are_refused() -> None:
 
 
 def test_notebooks_show_the_page(plan: Plan) -> None:
-    shown = report(replace(plan, layout=None))._repr_html_()
+    shown = web_page(replace(plan, layout=None))._repr_html_()
     assert shown.startswith("<iframe") and "<script>" not in shown
 
 
@@ -245,4 +245,4 @@ def test_style_and_script_end_where_they_should() -> None:
 
 def test_markup_takes_any(plan: Plan) -> None:
     values: Any = [made_row(0, 8, 4096, **{"layout.cp": None})]
-    assert "Point 0" in report(MadeSweep(AXES, values), "x").html
+    assert "Point 0" in web_page(MadeSweep(AXES, values), "x").html

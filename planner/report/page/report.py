@@ -47,7 +47,7 @@ def is_sweep(path: str | Path) -> bool:
     return (Path(path) / FILE).is_file()
 
 
-def report(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
+def web_page(subject: Plan | WhatIf | SweepResult, name: str = "") -> Report:
     """The page of a plan or of a sweep (`name` is in its heading), with its pictures.
 
     For a `WhatIf` the page of its plan, and what other hardware would save. Without matplotlib the
