@@ -299,11 +299,19 @@ EMBEDDING_PASSES = 7.0
 """Gather (read, write), position or dropout (read, write), gradient (read, read-modify-write)."""
 
 
-def end_times(ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer) -> EndTimes:
+def end_times(ctx: CostContext, layout: LayoutLike) -> EndTimes:
     """Seconds of the embedding, and of the LM head and loss of the model and its prediction layers.
 
     A prediction layer joins a hidden state and an embedding by a matmul of twice the hidden size.
     """
+
+    def of(*keys: Integer) -> EndTimes:
+        return _end_times(ctx, *keys)
+
+    return on_unique(of, layout.tp, layout.cp, layout.mbs)
+
+
+def _end_times(ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer) -> EndTimes:
     model, multiplier = ctx.model, ctx.software.coefficients.memory_bound_multiplier
     h, v = model.hidden_size, model.vocab_size
     tokens = mbs * ctx.training.sequence_length / cp

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planner.cost.channels import Channel
 from planner.cost.collectives import GroupCost
-from planner.cost.compute import EndTimes, end_times, on_unique
+from planner.cost.compute import EndTimes, end_times
 from planner.cost.context import CostContext
 from planner.cost.layer_costs import (
     LayerCosts,
@@ -135,7 +135,7 @@ def costs_of_stages(
     recomputed = recomputed_shares(ctx, layout)
     return LayoutCosts(
         kinds=kind_times(ctx, layout),
-        ends=on_unique(lambda *keys: end_times(ctx, *keys), layout.tp, layout.cp, layout.mbs),
+        ends=end_times(ctx, layout),
         stages=stages,
         parameters=parameters,
         recomputed=recomputed,

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from planner.inputs.quantities import Figure, Sourced
 from planner.inputs.values import Strict, load
+from planner.layouts.keys import KEYS, Choice
 from planner.problem.software import OrderAxis, Software
 
 SettingValue = str | int | bool
@@ -37,9 +38,10 @@ class Target(Strict):
     """One target: its version, whose plans it takes, its names and its codes.
 
     names: the planner's dotted key → a setting of the same value. codes: key → value, as text →
-    the settings that mean it. reads: settings that a script may have and neither names nor codes
-    cover, or that take several values. limits: values of search keys that it can express. tier:
-    how surely its files are read back (1 by the real parser, 2 with stand-ins, 3 not run).
+    the settings that mean it. defaults: what a key of the layout is without any of its settings.
+    reads: settings that a script may have and neither names nor codes cover, or that take several
+    values. limits: values of search keys that it can express. tier: how surely its files are read
+    back (1 by the real parser, 2 with stand-ins, 3 not run).
     """
 
     name: str
@@ -53,6 +55,7 @@ class Target(Strict):
     orders: dict[str, tuple[OrderAxis, ...]] = Field(default_factory=dict)
     names: dict[str, str] = Field(default_factory=dict)
     codes: dict[str, dict[str, dict[str, SettingValue]]] = Field(default_factory=dict)
+    defaults: dict[str, str] = Field(default_factory=dict)
     reads: dict[str, Arity] = Field(default_factory=dict)
     limits: dict[str, tuple[int, ...]] = Field(default_factory=dict)
 
@@ -79,6 +82,15 @@ class Target(Strict):
             assert isinstance(value, str | int | bool)
             return {self.names[key]: value}
         return dict(self.codes[key][text_of(value)])
+
+    def options(self) -> dict[str, str]:
+        """Keys of a layout that take a default unless they are given, and have a setting of the
+        same value: key → setting."""
+        return {
+            key: setting
+            for key, setting in self.names.items()
+            if key in KEYS and KEYS[key].choice is Choice.DEFAULT
+        }
 
     def settings_of(self, key: str) -> tuple[str, ...]:
         """Every setting that a key is written with, whatever its value."""

@@ -55,7 +55,7 @@ def times(
 
 
 def ends(ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1) -> EndTimes:
-    return end_times(ctx, tp, cp, mbs)
+    return end_times(ctx, Layout(tp=tp, cp=cp, mbs=mbs))
 
 
 def term(times: Any, name: str) -> Any:

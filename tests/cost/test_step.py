@@ -88,7 +88,7 @@ def test_slowest_stage_sets_the_pace() -> None:
     work = [layer.gemm.forward, layer.gemm.backward]
     cores = [layer.core.forward, layer.core.backward]
     slot = float(sum(work) + sum(cores))
-    ends = end_times(ctx, 1, 1, 1)
+    ends = end_times(ctx, Layout())
     head = float(ends.head.forward + ends.head.backward)
     found = spent(ctx, Layout(pp=4, num_microbatches=6))
     mean = (10 * slot + head) / 4

@@ -10,7 +10,7 @@ from planner.frameworks.script import Interpretation, LaunchScript
 from planner.frameworks.target import Target, target
 from planner.frameworks.torchtitan import rules
 from planner.frameworks.torchtitan.versions import CONVERTERS, VERSIONS, Version
-from planner.layouts.keys import V_SHAPED
+from planner.layouts.keys import KEYS, V_SHAPED
 from planner.problem.scenario import Scenario
 
 NEAREST_SCHEDULES = {"GPipe": "1f1b", "LoopedBFS": "interleaved"}
@@ -59,6 +59,7 @@ def interpret_torchtitan(script: LaunchScript, scenario: Scenario) -> Interpreta
     if given.pp > 1:
         _read_stages(result, given, scenario.model.num_layers)
     _read_companions(result, given)
+    _read_options(result, given)
     _read_compilation(result, given)
     return result
 
@@ -212,22 +213,32 @@ def count_layers(modules: Any) -> int:
 
 def _read_companions(result: Interpretation, given: _Inputs) -> None:
     """State what goes with the degrees: sharding, recompute, overlap."""
-    script, to, version, values = result.script, given.to, given.version, given.table_values
+    script, to, version = result.script, given.to, given.version
+    values = {**to.defaults, **given.table_values}
     result.state("sp", given.tp > 1 and values.get("sp") == "true", *to.settings_of("sp"))
-    zero_stage = int(values.get("zero_stage", "3"))
-    result.state("zero_stage", zero_stage, *to.settings_of("zero_stage"))
+    result.state("zero_stage", int(values["zero_stage"]), *to.settings_of("zero_stage"))
     if given.cp > 1:
         kind = values.get("cp_kind", "all_gather")
         result.state("cp_kind", kind, *to.settings_of("cp_kind"))
     if given.ep > 1:
         result.state("dispatcher", values.get("dispatcher", "alltoall"))
     names = sorted(to.settings_of("recompute"))
-    default = version.default_recompute
     if not any(map(script.has, names)):
+        default = to.defaults["recompute"]
         result.note_default("recompute", f"{default}: torchtitan's selective, without a choice")
-    result.state("recompute", values.get("recompute", default), *names)
+    result.state("recompute", values["recompute"], *names)
     overlaps_tp = script.is_on(version.async_tp) and given.tp > 1
     result.state("overlap", "tp+dp+pp" if overlaps_tp else "dp+pp", version.async_tp)
+
+
+def _read_options(result: Interpretation, given: _Inputs) -> None:
+    """State the keys with a usual value that the table has a setting of."""
+    script, to = result.script, given.to
+    for key, name in to.options().items():
+        default = int(to.defaults.get(key, KEYS[key].default))
+        if not script.has(name):
+            result.note_default(key, f"{default}: without {name}")
+        result.state(key, script.integer(name, default, minimum=1), name)
 
 
 def _read_compilation(result: Interpretation, given: _Inputs) -> None:

@@ -15,9 +15,8 @@ class Version:
     """One version, by the name of its target.
 
     schedule, stage_modules, layers_per_stage, local_batch, compile, async_tp: its names of
-    settings. no_cuda_graphs: what switches them off; None: it has none. default_recompute: what
-    its selective checkpointing is without a choice. head_module: the name of the LM head.
-    model_settings: those that name a model, in words.
+    settings. no_cuda_graphs: what switches them off; None: it has none. head_module: the name of
+    the LM head. model_settings: those that name a model, in words.
     """
 
     target: str
@@ -28,7 +27,6 @@ class Version:
     compile: str
     async_tp: str
     no_cuda_graphs: str | None
-    default_recompute: str
     head_module: str
     model_settings: str
 
@@ -42,7 +40,6 @@ ARGUMENTS = Version(
     compile="--compile.enable",
     async_tp="--compile.enable_async_tensor_parallel",
     no_cuda_graphs="--training.disable_cuda_graphs",
-    default_recompute="operators",
     head_module="lm_head",
     model_settings="--module and --config",
 )
@@ -56,7 +53,6 @@ TOML = Version(
     compile="compile.enable",
     async_tp="parallelism.enable_async_tensor_parallel",
     no_cuda_graphs=None,
-    default_recompute="alternate",
     head_module="output",
     model_settings="model.name and model.flavor",
 )

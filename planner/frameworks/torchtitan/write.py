@@ -143,7 +143,7 @@ def torchtitan_settings(job: Job, to: Target) -> dict[str, Any]:
     settings[version.compile] = not job.scenario.software.eager_elementwise
     if job.overlaps("tp") and layout.tp > 1:
         settings[version.async_tp] = True
-    settings |= job.settings(to, "zero_stage", "training.cuda_graphs", "recompute")
+    settings |= job.settings(to, "zero_stage", "training.cuda_graphs", "recompute", *to.options())
     if "training.precision" in to.codes:
         settings |= job.settings(to, "training.precision")
     return settings

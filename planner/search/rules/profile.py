@@ -25,19 +25,15 @@ class _ProfileRule:
     id: str
     sentence: str
     keys: tuple[str, ...]
-    holds: Callable[[Software, LayoutLike], Boolean]
+    holds: Callable[[CostContext, LayoutLike], Boolean]
     applies: Callable[[Software], bool] = lambda software: True
     listed: Callable[[Software], Sequence[object]] = lambda software: ()
 
     def of(self, software: Software) -> Rule:
         """The rule of a profile."""
-
-        def holds(ctx: CostContext, layout: LayoutLike) -> Boolean:
-            return self.holds(software, layout)
-
         values = ", ".join(map(str, self.listed(software)))
         source = f"software profile {software.name}"
-        return Rule(self.id, self.sentence.format(listed=values), source, self.keys, holds)
+        return Rule(self.id, self.sentence.format(listed=values), source, self.keys, self.holds)
 
 
 def _offloads(software: Software) -> tuple[str, ...]:
@@ -54,16 +50,16 @@ _RULES = (
         "zero-stage",
         "zero_stage is one of {listed}",
         ("zero_stage",),
-        lambda software, x: np.isin(x.zero_stage, software.zero_stages),
+        lambda ctx, x: np.isin(x.zero_stage, ctx.software.zero_stages),
         listed=lambda software: software.zero_stages,
     ),
     _ProfileRule(
         "schedule",
         "the schedule is one of {listed}",
         ("vp", "pp", "schedule"),
-        lambda software, x: (
+        lambda ctx, x: (
             # without a pipeline there is no schedule, which layouts write as 1f1b
-            ((np.asarray(x.pp) == 1) & runs(x, "1f1b")) | runs(x, *software.schedules)
+            ((np.asarray(x.pp) == 1) & runs(x, "1f1b")) | runs(x, *ctx.software.schedules)
         ),
         listed=lambda software: software.schedules,
     ),
@@ -71,8 +67,8 @@ _RULES = (
         "cp-kind",
         "cp_kind is one of {listed}",
         ("cp_kind", "cp"),
-        lambda software, x: (
-            (np.asarray(x.cp) == 1) | _is_one_of(x.cp_kind_index, software.cp_kinds, CP_KINDS)
+        lambda ctx, x: (
+            (np.asarray(x.cp) == 1) | _is_one_of(x.cp_kind_index, ctx.software.cp_kinds, CP_KINDS)
         ),
         listed=lambda software: software.cp_kinds,
     ),
@@ -80,23 +76,23 @@ _RULES = (
         "offload",
         "offload is one of {listed}",
         ("offload",),
-        lambda software, x: _is_one_of(x.offload_index, _offloads(software), OFFLOADS),
+        lambda ctx, x: _is_one_of(x.offload_index, _offloads(ctx.software), OFFLOADS),
         listed=_offloads,
     ),
     _ProfileRule(
         "shard-group",
         "states shard over the whole data-parallel group",
         ("dp_replicate",),
-        lambda software, x: (np.asarray(x.dp_replicate) == 1) | (np.asarray(x.zero_stage) == 0),
+        lambda ctx, x: (np.asarray(x.dp_replicate) == 1) | (np.asarray(x.zero_stage) == 0),
         applies=lambda software: software.shard_groups == "full",
     ),
     _ProfileRule(
         "dispatcher",
         "the dispatcher is one of {listed}",
         ("dispatcher", "ep"),
-        lambda software, x: (
+        lambda ctx, x: (
             (np.asarray(x.ep) == 1)
-            | _is_one_of(x.dispatcher_index, software.dispatchers, DISPATCHERS)
+            | _is_one_of(x.dispatcher_index, ctx.software.dispatchers, DISPATCHERS)
         ),
         applies=lambda software: bool(software.dispatchers),
         listed=lambda software: software.dispatchers,
@@ -105,28 +101,28 @@ _RULES = (
         "no-expert-parallelism",
         "the framework has no expert parallelism",
         ("ep", "etp"),
-        lambda software, x: (np.asarray(x.ep) == 1) & (np.asarray(x.etp) == 1),
+        lambda ctx, x: (np.asarray(x.ep) == 1) & (np.asarray(x.etp) == 1),
         applies=lambda software: not software.dispatchers,
     ),
     _ProfileRule(
         "recompute-counts",
         "the framework recomputes layers in all chunks alike, not the first of each",
         ("recompute_layers",),
-        lambda software, x: np.asarray(x.recompute_layers) == 0,
+        lambda ctx, x: np.asarray(x.recompute_layers) == 0,
         applies=lambda software: not software.recompute_counts,
     ),
     _ProfileRule(
         "sp-always",
         "sequence parallelism is on wherever tp > 1",
         ("sp", "tp"),
-        lambda software, x: (np.asarray(x.sp) > 0) == (np.asarray(x.tp) > 1),
+        lambda ctx, x: (np.asarray(x.sp) > 0) == (np.asarray(x.tp) > 1),
         applies=lambda software: software.sequence_parallel == "always",
     ),
     _ProfileRule(
         "sp-never",
         "sequence parallelism is off",
         ("sp", "tp"),
-        lambda software, x: np.asarray(x.sp) == 0,
+        lambda ctx, x: np.asarray(x.sp) == 0,
         applies=lambda software: software.sequence_parallel == "never",
     ),
 )
