@@ -303,20 +303,24 @@ def end_times(ctx: CostContext, layout: LayoutLike) -> EndTimes:
     """Seconds of the embedding, and of the LM head and loss of the model and its prediction layers.
 
     A prediction layer joins a hidden state and an embedding by a matmul of twice the hidden size.
+    A loss in chunks multiplies by the head once a chunk, and each time adds to the weight gradient.
     """
 
     def of(*keys: Integer) -> EndTimes:
         return _end_times(ctx, *keys)
 
-    return on_unique(of, layout.tp, layout.cp, layout.mbs)
+    return on_unique(of, layout.tp, layout.cp, layout.mbs, layout.loss_chunks)
 
 
-def _end_times(ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer) -> EndTimes:
+def _end_times(
+    ctx: CostContext, tp: Integer, cp: Integer, mbs: Integer, loss_chunks: Integer
+) -> EndTimes:
     model, multiplier = ctx.model, ctx.software.coefficients.memory_bound_multiplier
     h, v = model.hidden_size, model.vocab_size
     tokens = mbs * ctx.training.sequence_length / cp
     heads = 1.0 + model.mtp_layers
-    head = matmul_seconds(ctx, GemmSizes(tokens, v / tp, h), main=False).times(heads)
+    chunk = matmul_seconds(ctx, GemmSizes(tokens / loss_chunks, v / tp, h), main=False)
+    head = chunk.times(heads * loss_chunks)
     if model.mtp_layers:
         join = matmul_seconds(ctx, GemmSizes(tokens, h / tp, 2 * h))
         head = head + join.times(model.mtp_layers)

@@ -145,19 +145,27 @@ def largest_layer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 
 # ---------------------------------------------------------------- other terms
 
+FP32_BYTES = 4
+
 
 def logits_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Bytes of the loss of one micro-batch: logits, copies and gradients of a rank's vocabulary.
 
     Gathered over tp, each rank holds the whole vocabulary, and with it the gathered 16-bit
-    logits and their gradient. Prediction layers have a loss each.
+    logits and their gradient. Prediction layers have a loss each. In chunks there are the logits
+    of one at a time, and the gradients of all hidden states, summed in FP32 (torchtitan 0.3.0,
+    components/loss.py, GradAccumulator).
     """
-    software, tp = ctx.software, np.asarray(layout.tp)
-    tokens = shard_tokens(ctx, layout) * (1 + ctx.model.mtp_layers)
+    software, tp, chunks = ctx.software, np.asarray(layout.tp), np.asarray(layout.loss_chunks)
+    all_tokens = shard_tokens(ctx, layout) * (1 + ctx.model.mtp_layers)
+    hidden_gradients: Numeric = (chunks > 1) * all_tokens * ctx.model.hidden_size * FP32_BYTES
+    tokens = all_tokens / chunks
     if software.gathers_logits:
         gathered = 2.0 * ctx.element_bytes * (tp > 1)
-        return tokens * ctx.model.vocab_size * (software.logits_bytes + gathered)
-    return tokens * (ctx.model.vocab_size * software.logits_bytes) / tp
+        logits = tokens * ctx.model.vocab_size * (software.logits_bytes + gathered)
+    else:
+        logits = tokens * (ctx.model.vocab_size * software.logits_bytes) / tp
+    return hidden_gradients + logits
 
 
 def buffer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:

@@ -267,6 +267,11 @@ def _offload(d: Document) -> str:
     return "" if where == "none" else f"{where.replace('+', ' and ')} on host"
 
 
+def _loss_chunks(d: Document) -> str:
+    chunks = d.get("loss_chunks") or 1
+    return "" if chunks == 1 else f"loss in {chunks} chunks"
+
+
 def _overlap(d: Document) -> str:
     if d["overlap"] == "none":
         return "no overlap"
@@ -335,6 +340,11 @@ _ROWS = (
     LayoutKey(
         "offload", CHOICE, "none", "what lives in the host's memory", OFFLOADS, Choice.DEFAULT,
         expressed=lambda d: d["offload"] != "none", phrase=_offload,
+    ),
+    LayoutKey(
+        "loss_chunks", DEGREE, 1, "chunks of the sequence that pass LM head and loss in turn",
+        choice=Choice.DEFAULT,
+        expressed=lambda d: d["loss_chunks"] > 1, phrase=_loss_chunks,
     ),
     LayoutKey(
         "overlap", Form.AXES, "none", "axes whose communication runs beside computation",

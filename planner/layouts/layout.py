@@ -69,6 +69,8 @@ class LayoutLike(Protocol):
     @property
     def offload_index(self) -> Integer: ...
     @property
+    def loss_chunks(self) -> Integer: ...
+    @property
     def stage_layers(self) -> tuple[int, ...] | None: ...
 
 
@@ -104,6 +106,7 @@ class Layout:
     overlap: str = "none"
     dispatcher: str = "alltoall"
     offload: str = "none"
+    loss_chunks: int = 1
     stage_layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -288,6 +291,7 @@ class LayoutTable:
     cp_a2a: NDArray[np.int64]
     dispatcher_index: NDArray[np.int64]
     offload_index: NDArray[np.int64]
+    loss_chunks: NDArray[np.int64]
     overlap_tp: NDArray[np.int64]
     overlap_dp: NDArray[np.int64]
     overlap_pp: NDArray[np.int64]

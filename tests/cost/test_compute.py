@@ -54,8 +54,10 @@ def times(
     return layer_times(ctx, DENSE, RankShare(tp, cp, mbs, sp, ring_members(layout)))
 
 
-def ends(ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1) -> EndTimes:
-    return end_times(ctx, Layout(tp=tp, cp=cp, mbs=mbs))
+def ends(
+    ctx: CostContext, tp: int = 1, cp: int = 1, mbs: int = 1, loss_chunks: int = 1
+) -> EndTimes:
+    return end_times(ctx, Layout(tp=tp, cp=cp, mbs=mbs, loss_chunks=loss_chunks))
 
 
 def term(times: Any, name: str) -> Any:
@@ -103,6 +105,16 @@ def test_tensor_and_context_parallelism_share_matmuls(tp: int, cp: int, sp: int)
     head, part = ends(context()), ends(context(), tp, cp)
     for name in ("head.forward", "head.backward"):
         assert term(part, name) == pytest.approx(term(head, name) / (tp * cp), rel=1e-12)
+
+
+def test_a_loss_in_chunks_multiplies_by_the_head_once_a_chunk() -> None:
+    """As many times the matmuls of a chunk's tokens; the loss itself streams the same bytes."""
+    whole, chunked = ends(context(), mbs=8), ends(context(), mbs=8, loss_chunks=8)
+    one = ends(context(), mbs=1)
+    assert chunked.head.both == pytest.approx(8 * one.head.both)
+    waiting = slow_hbm()  # for the head's weights, which every chunk reads anew
+    assert ends(waiting, mbs=8, loss_chunks=8).head.both > ends(waiting, mbs=8).head.both
+    assert (chunked.loss, chunked.embedding) == (whole.loss, whole.embedding)
 
 
 def test_head_multiplies_every_token_by_the_vocabulary() -> None:

@@ -382,6 +382,17 @@ def test_logits_weigh_on_the_last_stage_alone() -> None:
     assert terms(ctx, replace(layout, cp=2), 1)["logits"] == last / 2
 
 
+def test_a_loss_in_chunks_has_logits_of_one_chunk_and_gradients_of_all_hidden_states() -> None:
+    """The latter in FP32, and whole on every tensor-parallel rank."""
+    ctx = context(software=software(logits_bytes=10.0))
+    tokens, vocabulary, hidden = 3 * 64, 64, 32
+    whole, gradients = tokens * vocabulary * 10, tokens * hidden * 4
+    assert terms(ctx, Layout(mbs=3, loss_chunks=8))["logits"] == whole / 8 + gradients
+    assert terms(ctx, Layout(mbs=3, loss_chunks=8, tp=2))["logits"] == whole / 16 + gradients
+    pipeline = Layout(mbs=3, loss_chunks=8, pp=2, num_microbatches=2)
+    assert terms(ctx, pipeline, 0)["logits"] == 0
+
+
 def test_gathered_logits_are_whole_on_every_rank() -> None:
     """And beside them the gathered 16-bit logits and their gradient, 4 bytes an entry."""
     ctx = context(software=software(logits_bytes=10.0, gathers_logits=True))

@@ -238,6 +238,12 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
         [L(dp_shard=4, zero_stage=2), L(dp_replicate=4, zero_stage=0)],
         [L(dp_shard=2, dp_replicate=2), L(dp_replicate=4, zero_stage=3)],
     ),
+    "no-loss-chunks": ({}, [L()], [L(loss_chunks=2)]),
+    "loss-chunks-divide": (
+        {"chunks_loss": True},
+        [L(loss_chunks=8), L(loss_chunks=TOKENS), L(loss_chunks=TOKENS // 2, cp=2)],
+        [L(loss_chunks=11), L(loss_chunks=TOKENS, cp=2)],
+    ),
     "sp-always": (
         {"sequence_parallel": "always"},
         [L(tp=2, sp=True), L(tp=1)],
@@ -258,6 +264,8 @@ def test_every_rule_has_a_case() -> None:
     profile = {
         "zero-stage",
         "recompute-counts",
+        "no-loss-chunks",
+        "loss-chunks-divide",
         "cp-kind",
         "offload",
         "schedule",
@@ -316,6 +324,7 @@ ROWS = st.builds(
     num_microbatches=st.integers(1, 8), zero_stage=st.integers(0, 3), sp=st.booleans(),
     recompute=st.sampled_from(RECOMPUTE), cp_kind=st.sampled_from(CP_KINDS),
     cp_a2a=st.integers(1, 8), offload=st.sampled_from(OFFLOADS),
+    loss_chunks=st.integers(1, 8),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.context import CostContext
-from planner.frameworks.rule import Rule, runs
+from planner.frameworks.rule import Rule, divides, runs
 from planner.layouts.keys import CP_KINDS, DISPATCHERS, OFFLOADS
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Integer, Mask
@@ -110,6 +110,20 @@ _RULES = (
         ("recompute_layers",),
         lambda ctx, x: np.asarray(x.recompute_layers) == 0,
         applies=lambda software: not software.recompute_counts,
+    ),
+    _ProfileRule(
+        "no-loss-chunks",
+        "the framework computes the loss of all tokens at once",
+        ("loss_chunks",),
+        lambda ctx, x: np.asarray(x.loss_chunks) == 1,
+        applies=lambda software: not software.chunks_loss,
+    ),
+    _ProfileRule(
+        "loss-chunks-divide",
+        "sequence_length/cp is a multiple of loss_chunks",
+        ("loss_chunks", "cp"),
+        lambda ctx, x: divides(x.loss_chunks * x.cp, ctx.training.sequence_length),
+        applies=lambda software: software.chunks_loss,
     ),
     _ProfileRule(
         "sp-always",
