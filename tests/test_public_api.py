@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,12 @@ def test_every_name_resolves_and_is_documented(name: str) -> None:
     if name != "__version__":
         assert not inspect.ismodule(value)
         assert inspect.getdoc(value)
+
+
+def test_the_reference_lists_every_name_once() -> None:
+    page = (HOME / "docs/python.md").read_text("utf-8")
+    listed = re.findall(r"^::: planner\.(?:[a-z_]+\.)+(\w+)$", page, re.MULTILINE)
+    assert sorted([*listed, "__version__"]) == sorted(PUBLIC)
 
 
 @pytest.mark.parametrize("name", CALLS)

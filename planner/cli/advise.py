@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--layout", metavar="KEY=VALUE,...", help="Explain this layout instead of the best one."
+    "--layout",
+    metavar="KEY=VALUE,...",
+    help="Explain this layout instead of the best one. Keys: planner evaluate --help.",
 )
 @click.option(
     "--measured", metavar="KEY=VALUE,...",
@@ -146,7 +148,10 @@ class _WithArguments(click.Command):
     "--env", "variables", multiple=True, metavar="NAME=VALUE", callback=options.assignments,
     help="Value of a shell variable, whatever the script assigns. Repeatable.",
 )  # fmt: skip
-@click.option("--layout", metavar="KEY=VALUE,...", help="Layout keys that the script leaves open.")
+@click.option(
+    "--layout", metavar="KEY=VALUE,...",
+    help="Layout keys that the script leaves open. Keys: planner evaluate --help.",
+)  # fmt: skip
 @options.as_json
 @options.overrides
 def check(

@@ -32,6 +32,19 @@ class Choice(click.Choice[str]):
         return f"'{value}' is not one of {', '.join(self.choices)}{hint}"
 
 
+class LayoutCommand(click.Command):
+    """A command whose help ends with the keys that `--layout` takes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line a key: what it means, what may be written, its default."""
+        from planner.layouts.keys import KEYS
+
+        with formatter.section("Keys of --layout"):
+            formatter.write_dl(
+                [(key.name, f"{key.meaning}: {key.help_text}") for key in KEYS.values()]
+            )
+
+
 # ---------------------------------------------------------------- checks of values
 
 

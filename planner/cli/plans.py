@@ -90,7 +90,7 @@ def _write_timeline(plan: Plan, folder: str) -> None:
 # ---------------------------------------------------------------- evaluate
 
 
-@click.command()
+@click.command(cls=options.LayoutCommand)
 @click.option("--layout", metavar="KEY=VALUE,...", help="One layout, such as tp=8,pp=4,mbs=1.")
 @click.option("--layouts", metavar="FILE.csv", help="Many layouts, one per row; columns are keys.")
 @options.as_json

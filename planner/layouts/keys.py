@@ -109,7 +109,7 @@ class LayoutKey:
     tables. most: the largest number there is. derived: it follows from other keys, and may be given
     if it agrees. null_unless: where its value means nothing, plan files have null. expressed: where
     a launch target must have a word for its value. phrase: what a report says of it; empty for
-    nothing.
+    nothing. usually: what `--layout` takes where it is not given, if that is not the default.
     """
 
     name: str
@@ -123,6 +123,7 @@ class LayoutKey:
     null_unless: Callable[[Document], bool] = _always
     expressed: Callable[[Document], bool] = _never
     phrase: Callable[[Document], str] = _nothing
+    usually: str = ""
 
     @property
     def column(self) -> str:
@@ -144,6 +145,12 @@ class LayoutKey:
         if self.form is Form.LAYERS:
             return "layers per stage (or chunk) joined by +, such as 10+11+11+10"
         return str(self.form.value) + ("" if self.most is None else f" and <= {self.most}")
+
+    @property
+    def help_text(self) -> str:
+        """What may be written, and what is taken where it is not: for help pages."""
+        usual = self.usually or f"default {str(self.default).lower()}"
+        return f"{self.allowed}; {usual}"
 
     def code(self, value: Any) -> int:
         """The integer that stands for a value in a table of layouts."""
@@ -295,13 +302,28 @@ _ROWS = (
     LayoutKey("pp", DEGREE, 1, "pipeline parallelism"),
     LayoutKey("ep", DEGREE, 1, "expert parallelism"),
     LayoutKey("etp", DEGREE, 1, "tensor parallelism of experts"),
-    LayoutKey("edp", DEGREE, 1, "data parallelism of experts, tp·cp·dp / (etp·ep)", derived=True),
-    LayoutKey("dp", DEGREE, 1, "data parallelism, dp_shard·dp_replicate", derived=True),
-    LayoutKey("dp_shard", DEGREE, 1, "data-parallel ranks that shard states"),
-    LayoutKey("dp_replicate", DEGREE, 1, "copies of the sharded states"),
-    LayoutKey("vp", DEGREE, 1, "virtual stages (chunks) of each pipeline stage"),
+    LayoutKey(
+        "edp", DEGREE, 1, "data parallelism of experts, tp·cp·dp / (etp·ep)",
+        derived=True, usually="follows from the others",
+    ),
+    LayoutKey(
+        "dp", DEGREE, 1, "data parallelism, dp_shard·dp_replicate",
+        derived=True, usually="follows from the others",
+    ),
+    LayoutKey(
+        "dp_shard", DEGREE, 1, "data-parallel ranks that shard states",
+        usually="the accelerators that are left",
+    ),
+    LayoutKey("dp_replicate", DEGREE, 1, "copies of the sharded states", usually="dp / dp_shard"),
+    LayoutKey(
+        "vp", DEGREE, 1, "virtual stages (chunks) of each pipeline stage",
+        usually="default 1, and 2 with zb-v and dualpipev",
+    ),
     LayoutKey("mbs", DEGREE, 1, "sequences in a micro-batch"),
-    LayoutKey("num_microbatches", DEGREE, 1, "micro-batches a step", phrase=_microbatches),
+    LayoutKey(
+        "num_microbatches", DEGREE, 1, "micro-batches a step",
+        usually="follows from the batch", phrase=_microbatches,
+    ),
     LayoutKey(
         "schedule", CHOICE, "1f1b", "the pipeline's order of passes", SCHEDULES,
         phrase=lambda d: SCHEDULE_WORDS[d["schedule"]] if d["pp"] > 1 else "",
@@ -310,32 +332,34 @@ _ROWS = (
         "zero_stage", COUNT, 1,
         "what is sharded: 1 optimizer states, 2 and gradients, 3 and parameters",
         most=3, expressed=_always, phrase=_zero,
+        usually="default 1, or the highest of software without it",
     ),
     LayoutKey(
         "recompute", CHOICE, "none", "what is recomputed in the backward pass", RECOMPUTE,
         expressed=_always, phrase=recompute_in_words,
     ),
     LayoutKey(
-        "recompute_layers", COUNT, 0, "recompute only the first layers of every chunk; 0: all",
+        "recompute_layers", COUNT, 0, "of every chunk recompute only the first n layers; all if 0",
         null_unless=lambda d: d["recompute"] == "full",
         expressed=lambda d: bool(d["recompute_layers"]),
     ),
     LayoutKey(
         "sp", FLAG, False, "sequence parallelism: norms and residuals sharded over tp",
-        expressed=lambda d: d["tp"] > 1,
+        expressed=lambda d: d["tp"] > 1, usually="on with tp where the software always has it",
     ),
     LayoutKey(
         "cp_kind", CHOICE, "ring", "how context-parallel ranks share attention", CP_KINDS,
-        expressed=lambda d: d["cp"] > 1,
+        expressed=lambda d: d["cp"] > 1, usually="the software's first",
     ),
     LayoutKey(
         "cp_a2a", DEGREE, 1, "inner degree of hierarchical context parallelism",
         null_unless=lambda d: d["cp_kind"] == "hierarchical",
+        usually="the largest that heads allow",
     ),
     LayoutKey(
         "dispatcher", CHOICE, "alltoall", "how tokens travel to experts", DISPATCHERS,
         null_unless=lambda d: d["etp"] * d["ep"] > 1,
-        expressed=lambda d: d["ep"] > 1,
+        expressed=lambda d: d["ep"] > 1, usually="the software's first",
     ),
     LayoutKey(
         "offload", CHOICE, "none", "what lives in the host's memory", OFFLOADS, Choice.DEFAULT,
@@ -348,11 +372,11 @@ _ROWS = (
     ),
     LayoutKey(
         "overlap", Form.AXES, "none", "axes whose communication runs beside computation",
-        phrase=_overlap,
+        phrase=_overlap, usually="what the software overlaps",
     ),
     LayoutKey(
         "stage_layers", Form.LAYERS, None, "layers of each stage or chunk, where they are uneven",
-        choice=Choice.GIVEN, phrase=_stage_split,
+        choice=Choice.GIVEN, phrase=_stage_split, usually="an even split",
     ),
 )  # fmt: skip
 

@@ -78,12 +78,11 @@ class LayoutLike(Protocol):
 class Layout:
     """One layout: degrees and their companions.
 
-    `stage_layers` gives the layers of each pipeline stage, or of each of its pp·vp chunks in model
-    order, where the default split (even, the remainder to the middle) is not meant. `overlap` names
-    the axes whose traffic runs beside computation ("tp+dp", "none"). `cp_a2a` is the inner degree
-    of hierarchical context parallelism. `recompute_layers` n: of every chunk the first n layers
-    alone are run again, 0 all. Of the pairs of schedules that virtual stages tell apart, `vp`
-    decides.
+    What each key means, and what it may be, is in `planner.layouts.keys`. `stage_layers` gives the
+    layers of each pipeline stage, or of each of its pp·vp chunks in model order; None is the
+    default split, even with the remainder in the middle. `overlap` names the axes whose
+    communication runs behind computation, such as "tp+dp", or "none". 1f1b with vp > 1 becomes
+    interleaved, and zb-h1 interleaved-zb; with vp = 1 the other way round.
     """
 
     tp: int = 1

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from planner import api
+from planner.layouts.keys import KEYS
 from tests.cli.running import SMALL, fails, run
 
 # ---------------------------------------------------------------- help and start
@@ -28,6 +29,13 @@ def test_a_group_without_a_command_shows_its_help(command):
     result = run(*command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == run(*command, "--help").stdout
+
+
+def test_help_of_evaluate_explains_every_key_of_a_layout():
+    text = " ".join(run("evaluate", "--help").stdout.split())
+    for key in KEYS.values():
+        assert f" {key.name} {key.meaning}: {key.allowed}; " in text
+    assert "offload what lives in the host's memory: none, optimizer" in text
 
 
 def test_help_loads_nothing_heavy():
