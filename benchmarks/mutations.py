@@ -237,7 +237,7 @@ def checkout() -> Iterator[Path]:
 def failing(copy: Path, tests: tuple[str, ...]) -> str | None:
     """The first of the tests that fails in the copy."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "", *tests],
         cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip

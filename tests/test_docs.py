@@ -75,6 +75,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda step: f"{step.page}: {step.text}")
 def test_every_command_works(
     command: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,7 @@ def test_every_command_works(
     command.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", STORIES)
 def test_every_page_with_files_can_be_followed(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,6 +196,7 @@ def test_gathering_parameters_pulls_dp_down_to_tp() -> None:
     assert 0.5 < shard / tp < 2
 
 
+@pytest.mark.slow
 def test_experts_of_deepseek_v3_live_inside_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/experts.md says, and NVIDIA's published layout has it: ep32 pp2 mbs2."""
     (command,) = (step for step in steps(ROOT / "docs" / "experts.md") if step.text == OF_EXPERTS)

@@ -75,6 +75,7 @@ def moves(plan: Plan, action: Action) -> bool:
     return action.id in REPLACED or new != [getattr(plan.layout, atom) for atom in DENSE_GRID.atoms]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_gain_is_what_evaluating_the_change_gives(name: str) -> None:
     made = [action for action in explained(name).actions if action.infeasible is None]

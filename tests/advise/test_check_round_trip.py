@@ -76,6 +76,7 @@ def scored(plan, order, axes):
     return planner.evaluate(scenario, plan.layout).step_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_export_then_check_is_the_same_layout_and_score(name, no_search):
     choices, software, file, vary, left = CASES[name]

@@ -188,6 +188,7 @@ def fsdp_ratio(base: Scenario, bytes_per_second: float, now: float) -> float:
     return objective(changed_scenario(fsdp, keys)) / objective(changed_scenario(base, keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [16, 64])
 def test_both_sides_of_the_break_even(batch: int) -> None:
     base = quick(training=small_training(global_batch_size=batch))

@@ -110,6 +110,7 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_verdict_is_that_of_enumeration(name: str) -> None:
     scenario, best = SCENARIOS[name], best_of(name)
@@ -258,6 +259,7 @@ def test_a_restriction_of_the_scenario_is_named_and_the_loss_told() -> None:
     assert answer.loss_fraction is not None and answer.other is not None
 
 
+@pytest.mark.slow
 def test_overlap_and_splits_of_stages_are_completed_too() -> None:
     scenario = small_scenario(8, search=Search(mbs=(1,), tie_fraction=0.0))
     ctx = CostContext.of(scenario)

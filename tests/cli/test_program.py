@@ -122,6 +122,7 @@ def test_other_versions_of_yaml_are_refused(tmp_path):
     assert ":1:1: " in fails(run("plan", path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["{} >&-", "{} >/dev/full", "PYTHONIOENCODING=latin-1 {}"])
 def test_outputs_that_cannot_take_it_end_without_a_traceback(shell):
     command = f"{sys.executable} -c 'from planner.cli import main; main()' evaluate {SMALL}"

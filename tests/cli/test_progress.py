@@ -133,6 +133,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes_in_every_process() -> None:
     """Whatever the hash seed; only the seconds that the search took differ."""
     found = []

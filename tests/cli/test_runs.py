@@ -38,6 +38,7 @@ def old_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_leave_one_out(old_runs: Path) -> None:
     found = run("validate", "runs", old_runs, "--leave-one-out", "--min-mfu", "0.15", "--json")
     assert found.exit_code == 0, found.stderr
@@ -52,6 +53,7 @@ def test_leave_one_out(old_runs: Path) -> None:
     assert document["time"] != plain["time"]
 
 
+@pytest.mark.slow
 def test_calibrated_profile_is_used_by_a_scenario(
     old_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

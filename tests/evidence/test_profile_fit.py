@@ -15,6 +15,7 @@ from planner.problem.software import Software, SoftwareCoefficients
 from tests.evidence.made_runs import FEW, TRUTH
 
 
+@pytest.mark.slow
 def test_known_coefficients_are_found_again(
     made: Callable[..., list[Prediction]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

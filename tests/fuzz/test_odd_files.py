@@ -88,6 +88,7 @@ def test_a_link_to_a_file_is_the_file(reader: Reader, folder: Path) -> None:
     assert type(reader.read(link)) is type(reader.read(sample))
 
 
+@pytest.mark.slow
 @every(READERS)
 @pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
 def test_bombs_are_refused_at_once(reader: Reader, bomb: str, folder: Path) -> None:

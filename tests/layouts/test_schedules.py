@@ -222,6 +222,7 @@ def test_every_schedule_is_played() -> None:
     assert set(SCHEDULES) == {schedule for schedule, *_ in DRAWN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bubble_of_equal_stages(schedule: str) -> None:
     for case in cases(schedule):

@@ -81,6 +81,7 @@ def improved(scenario: Scenario, what: str, number: int, factor: float) -> Scena
 BETTER = ("bandwidth", "hop_seconds", "base_seconds", "hbm_bytes", "hbm_bytes_per_second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BETTER)
 @given(random_scenarios(), st.integers(0, 3), st.sampled_from([1.01, 2.0, 50.0]))
 @settings(max_examples=12, deadline=None, derandomize=True)

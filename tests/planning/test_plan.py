@@ -41,7 +41,7 @@ TIME_KEYS = [
 LAYOUT_KEYS = {
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "sp", "vp", "mbs",
     "num_microbatches", "zero_stage", "schedule", "stage_layers", "recompute", "cp_kind", "cp_a2a",
-    "overlap", "offload", "recompute_layers",
+    "overlap", "offload", "recompute_layers", "loss_chunks",
 }  # fmt: skip
 GROUP_KEYS = {
     "bytes", "flops", "intensity", "exposed_intensity", "busy_seconds", "exposed_seconds", "tiers",

@@ -204,6 +204,7 @@ def test_a_layout_that_does_not_fit_is_not_exported() -> None:
         api.export_plan(plan, "megatron")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["llama3-8b-h100x8", "llama3-8b-torchtitan-h100x64", "mixtral-8x7b-h100x64"]
 )

@@ -60,6 +60,7 @@ def costed() -> list[Plan]:
     return [p for p in every_layout(small()) if p.memory and p.memory.verdict == "fits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("high", [1.0, 1.3, 3.0])
 def test_the_choice_is_the_least_upper_end_of_all_layouts(
     monkeypatch: pytest.MonkeyPatch, high: float
@@ -115,6 +116,7 @@ def test_memory_must_fit_at_the_upper_end(monkeypatch: pytest.MonkeyPatch) -> No
     assert robust.search.shapes < plain.search.shapes
 
 
+@pytest.mark.slow
 def test_infeasible_for_the_bar_alone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with_bars(monkeypatch, {}, peak=1.25)
     everyone = every_layout(tight(False, 1e12))

@@ -84,6 +84,7 @@ def pages(plan: Plan) -> dict[str, str]:
 PAGES = ("plan", "hostile plan", "no plan", "sweep", "hostile sweep", "empty sweep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_are_well_formed_and_reach_for_nothing(pages: dict[str, str], name: str) -> None:
     read = Reader(pages[name])
@@ -161,6 +162,7 @@ def test_every_point_is_in_the_table_and_below_it(pages: dict[str, str]) -> None
     assert "no layout fits; tp8 exceeds by 3.1 GB" in words
 
 
+@pytest.mark.slow
 def test_a_thousand_points_are_less_than_five_megabytes() -> None:
     rows = [made_row(i, 8 * (i // 25 + 1), 1024 * (i % 25 + 1)) for i in range(1000)]
     page = web_page(MadeSweep(AXES, rows), "thousand").html

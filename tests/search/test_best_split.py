@@ -140,6 +140,7 @@ def cases(draw: st.DrawFn) -> tuple[CostContext, Layout]:
     return replace(ctx, accelerator=ctx.accelerator.replace(hbm_bytes=figure(1e13))), layout
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
 def test_no_split_is_better(case: tuple[CostContext, Layout]) -> None:

@@ -59,6 +59,7 @@ def vector(ctx: CostContext, layout: Layout) -> tuple[float, ...]:
 DEGREES = ("tp", "cp", "pp", "dp_shard", "dp_replicate", "ep", "etp", "mbs", "vp")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=8, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),

@@ -210,6 +210,7 @@ def random_scenarios(draw: st.DrawFn) -> Scenario:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(random_scenarios())
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_table_equals_a_filtered_product(scenario: Scenario) -> None:

@@ -216,6 +216,7 @@ def examine_many(clusters: tuple[Any, ...], seen: Counter[str]) -> None:
     check()
 
 
+@pytest.mark.slow
 def test_optimum_bounds_and_runners_up_equal_plain_enumeration() -> None:
     seen: Counter[str] = Counter()
     for kind, clusters in CLUSTERS.items():

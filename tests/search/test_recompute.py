@@ -56,6 +56,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(MODELS)), st.floats(0.8, 8.0), st.booleans())
 @settings(max_examples=12, deadline=None, derandomize=True)
 def test_the_fewest_that_fit_are_as_good_as_every_count(

@@ -70,6 +70,7 @@ def check_relaxations(scenario: Scenario, plan: Plan) -> set[str]:
 # --- the nearest miss -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hbm_bytes", [5e7, 1e8, 1.5e8])
 def test_nearest_miss_is_the_least_peak_of_all(hbm_bytes: float) -> None:
     scenario = tight(hbm_bytes)
@@ -103,6 +104,7 @@ def test_nearest_miss_names_its_stage_and_largest_term(search: Search) -> None:
     assert miss["stage"] in stages
 
 
+@pytest.mark.slow
 def test_a_layout_inside_the_fragile_band_misses_the_band_not_the_capacity() -> None:
     """Where only `fits` is fits_in_memory, the miss is what lies above the band."""
     free = tight(1e12)

@@ -138,6 +138,7 @@ def every_split(scenario: Scenario) -> dict[Any, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_layout_is_better_in_any_split(name: str) -> None:
     scenario = CASES[name]

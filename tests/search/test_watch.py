@@ -63,6 +63,7 @@ def test_a_watch_is_told_true_bounds(seed: int) -> None:
     assert placements == sorted(placements)
 
 
+@pytest.mark.slow
 def test_a_stopped_search_is_feasible_with_a_true_gap() -> None:
     problem = large_problem()
     least = search(problem).objective_seconds
@@ -83,6 +84,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, watch: Any) -> 
     return api.plan(scenario, 2, watch=watch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_plan_stopped_anywhere_is_the_best_so_far(
     name: str, monkeypatch: pytest.MonkeyPatch

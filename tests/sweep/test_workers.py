@@ -85,6 +85,7 @@ def expected(write, threads, tmp_path):
     return [without_timing(row) for row in found.rows]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_nothing_is_lost_or_done_twice(write, expected, tmp_path) -> None:
     sweep, out, draw = write(MANY), tmp_path / "out", random.Random(7)
     before = {}
@@ -119,6 +120,7 @@ def test_ctrl_c_ends_at_once_and_keeps_what_is_finished(write, tmp_path) -> None
     wait_for_end(process.pid)
 
 
+@pytest.mark.slow
 def test_a_second_sweep_into_the_folder_is_refused_and_the_first_goes_on(write, tmp_path) -> None:
     sweep, out = write(MANY), tmp_path / "out"
     first = started(sweep, out)

@@ -190,6 +190,7 @@ def calibrated() -> IntervalCalibration:
     return fit_intervals(read_runs(PUBLISHED_RUNS), Selection(min_mfu=0.15))
 
 
+@pytest.mark.slow
 def test_the_shipped_intervals_are_those_of_the_command(
     calibrated: IntervalCalibration,
 ) -> None:

@@ -41,6 +41,7 @@ def rows_of(make_run: MakeRun) -> Callable[..., list[PublishedRun]]:
     return make
 
 
+@pytest.mark.slow
 def test_a_sources_own_measurements_do_not_move_its_predictions(
     rows_of: Callable[..., list[PublishedRun]],
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_sources_own_measurements_do_not_move_its_predictions(
     assert ratios[0] / ratios[1] == pytest.approx(1.3, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_source_is_predicted_with_the_fit_of_the_others(
     rows_of: Callable[..., list[PublishedRun]],
 ) -> None:
@@ -95,6 +97,7 @@ def test_wrong_options_are_refused(make_run: MakeRun) -> None:
         predict_left_out([make_run()], Selection("X"))
 
 
+@pytest.mark.slow
 def test_folds_are_what_the_function_says(rows_of: Callable[..., list[PublishedRun]]) -> None:
     """By model family: a family's rows of all sources are left out together."""
     rows = (
