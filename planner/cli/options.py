@@ -125,7 +125,7 @@ def scenario(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which measured runs count: letters of quality, the least MFU of timed ones, and the half."""
+    """Which measured runs count: letters of quality, the lowest MFU of timed ones, and the half."""
 
     quality: str
     min_mfu: float

@@ -96,7 +96,7 @@ class LayoutCosts:
     stages: the stages on the S ranks that are costed, shape (S, …); the slowest of all is among
     them. parameters: of the rank with the most, shape (…).
     bounds_all_splits: whether the step shall be a lower bound over all stage splits. Then the
-    slowest stage has at least the least slot of the ranks that are costed, and the mean one.
+    slowest stage has at least the shortest slot of the ranks that are costed, and the mean one.
     last_turn: see `layouts.stage_split`; None where no row passes its chunks in rounds.
     """
 

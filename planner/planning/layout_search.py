@@ -110,8 +110,8 @@ def search_layouts(
     """Search the layouts of a scenario whose count and precision are known."""
     ctx = CostContext.of(scenario)
     if scenario.search.objective == "least_memory":
-        leanest = search_lowest_memory(ctx, scenario.search, top_k, time_limit_seconds, watch)
-        return LayoutSearch(scenario, ctx, leanest.answer, leanest)
+        lowest = search_lowest_memory(ctx, scenario.search, top_k, time_limit_seconds, watch)
+        return LayoutSearch(scenario, ctx, lowest.answer, lowest)
     answer = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
     return LayoutSearch(scenario, ctx, answer)
 

@@ -191,7 +191,7 @@ class Scenario(Strict):
     def _splits_are_for_time(self) -> "Scenario":
         if self.search.stages == "any" and self.search.objective == "least_memory":
             raise InputError(
-                "the least memory is searched in the default split of the layers",
+                "objective least_memory is searched in the default stage split",
                 key="search.stages",
                 value="any",
                 allowed="default, or another objective",

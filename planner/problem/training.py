@@ -36,7 +36,7 @@ class Training(Strict):
     """One job; `global_batch_size` counts sequences of `sequence_length` tokens.
 
     Instead of it `global_batch_tokens` may be given; either may be a band, in which the planner
-    chooses the batch with the least time per token.
+    chooses the batch with the lowest time per token.
     """
 
     not_planned = FROZEN_PARAMETERS

@@ -16,7 +16,7 @@ from planner.problem.scenario import Search
 Ints = NDArray[np.int64]
 
 AXES = tuple(name for name in OVERLAPS if name != "ep")
-"""Axes whose overlap belongs to a family; whether exchanges with experts overlap comes later."""
+"""Axes whose overlap belongs to a family; whether dispatch and combine overlap comes later."""
 
 
 def divisors(number: int) -> list[int]:
@@ -42,7 +42,7 @@ def microbatch_counts(least: int, most: int, ranks: int, size: int) -> range:
 
 
 def overlaps_exchanges(ctx: CostContext, search: Search) -> bool:
-    """Whether exchanges with experts may run beside another micro-batch."""
+    """Whether dispatch and combine may overlap another micro-batch."""
     listed = search.overlap
     if listed is None:
         return "ep" in ctx.software.overlap
@@ -90,8 +90,8 @@ def listed_overlaps(search: Search, table: LayoutTable) -> NDArray[np.bool_]:
     return found
 
 
-def exchange_choices(search: Search, row: Sequence[Any]) -> tuple[int, ...]:
-    """Whether exchanges with experts overlap, of a layout that can: 0, 1 or both.
+def dispatch_overlap_choices(search: Search, row: Sequence[Any]) -> tuple[int, ...]:
+    """Whether dispatch and combine overlap, of a layout where they can: 0, 1 or both.
 
     row: what overlaps of AXES, and which of them are live.
     """

@@ -77,8 +77,8 @@ def layouts(
 def families(
     ctx: CostContext, search: Search, prune: bool = True, ruled: bool = True
 ) -> tuple[LayoutTable, Counter[str]]:
-    """Layouts but for KIND_KEYS and MEMBER_KEYS: context parallelism is of no kind yet, nothing is
-    run again and no exchanges with experts overlap."""
+    """Layouts but for KIND_KEYS and MEMBER_KEYS: context parallelism has no kind yet, nothing is
+    recomputed, and dispatch and combine do not overlap."""
     growth = _Growth(ctx, search, prune, ruled)
     n = ctx.num_accelerators
     growth.add("tp", lambda row: divisors(n), ())
@@ -130,12 +130,12 @@ def members(
 ) -> tuple[LayoutTable, Counter[str]]:  # fmt: skip
     """All layouts of the families of a kind in a table, and how many each rule ruled out.
 
-    spared: instead those left out since with nothing run again they fit, in the default split.
+    spared: instead those left out because without recompute they fit, in the default split.
     """
     growth = _Growth(ctx, search, prune, ruled, table, MEMBER_KEYS)
     growth.split_recompute(spared)
     if overlaps_exchanges(ctx, search):
-        growth.split_exchanges()
+        growth.split_dispatch_overlap()
     growth.count_layers()
     growth.finish()
     return growth.table, growth.excluded
@@ -361,12 +361,12 @@ class _Growth:
         """Cross with the recompute kinds that can matter, or with those that are spared.
 
         With experts there are many, and each only trades time for memory: a layout that fits with
-        none needs no other, for none is fastest (unless the least memory is what is asked for).
+        none needs no other, for none is fastest (unless the objective is the lowest memory).
         """
         known = [RECOMPUTE.index(name) for name in crossings.recompute_kinds(self.ctx)]
         kinds, none = searched_kinds(self.ctx, self.search), RECOMPUTE.index("none")
-        leanest = self.search.objective == "least_memory"
-        if self.ctx.model.moe is None or none not in kinds or not len(self.table) or leanest:
+        by_memory = self.search.objective == "least_memory"
+        if self.ctx.model.moe is None or none not in kinds or not len(self.table) or by_memory:
             self.add("recompute_index", lambda row: () if spared else known, ())
             return
         others = [kind for kind in kinds if kind != none]
@@ -374,11 +374,11 @@ class _Growth:
         code = 1 * fits_without_recompute(self.ctx, self.search, self.table)
         self._cross("recompute_index", lambda row: options[row[0]], [code], True)
 
-    def split_exchanges(self) -> None:
-        """Cross with running experts' exchanges beside another micro-batch, where that can be."""
+    def split_dispatch_overlap(self) -> None:
+        """Cross with overlap of dispatch and combine with another micro-batch, where possible."""
         able = can_overlap_dispatch(self.ctx, self.table).astype(np.int64)
         known = [able] if self.search.overlap is None else [able, *crossings.of_axes(self.table)]
-        choices = partial(crossings.exchange_choices, self.search)
+        choices = partial(crossings.dispatch_overlap_choices, self.search)
         self._cross("overlap_ep", lambda row: choices(row[1:]) if row[0] else (0,), known, False)
 
     def count_layers(self) -> None:
@@ -389,10 +389,10 @@ class _Growth:
         elif self.prune and self.ruled and chooses_counts(self.ctx, self.search):
             self.table = with_counts(self.ctx, self.search, self.table)
 
-    def _drop_too_big(self, leanest: LayoutTable) -> None:
-        """Drop rows that cannot fit as the rows of `leanest`, however much is recomputed."""
+    def _drop_too_big(self, smallest: LayoutTable) -> None:
+        """Drop rows that cannot fit as the rows of `smallest`, however much is recomputed."""
         if self.prune:
-            self._keep(may_fit(self.ctx, self.search, leanest), MEMORY_RULE)
+            self._keep(may_fit(self.ctx, self.search, smallest), MEMORY_RULE)
 
     def keep_canonical_zero(self) -> None:
         """Where nothing is sharded all stages are the same layout: keep the first one asked for."""

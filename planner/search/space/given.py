@@ -150,7 +150,7 @@ def default_overlap(ctx: CostContext, layout: Layout) -> str:
 
 
 def default_a2a(ctx: CostContext, tp: int, cp: int, kind: str | None) -> int:
-    """Ranks that exchange heads in hierarchical context parallelism: as many as heads allow."""
+    """Inner degree of hierarchical context parallelism: the largest that the heads allow."""
     if kind != "hierarchical":
         return 1
     divisors = (a for a in range(2, cp) if cp % a == 0)
