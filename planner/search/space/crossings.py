@@ -62,7 +62,7 @@ def live_axes(table: LayoutTable) -> list[Ints]:
 
 
 def of_axes(table: LayoutTable) -> list[Ints]:
-    """What overlaps of AXES, and which of them are live: what `exchange_choices` reads."""
+    """What overlaps of AXES, and which of them are live: what `dispatch_overlap_choices` reads."""
     return [*(getattr(table, f"overlap_{name}") for name in AXES), *live_axes(table)]
 
 
