@@ -149,6 +149,7 @@ def test_every_key_is_in_the_reference(kind: str) -> None:
     assert {key for key in keys if f"| `{key}` |" not in whole} == set()
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Links, anchors, pages left out of the nav: mkdocs counts each as an error."""
     pytest.importorskip("mkdocs", reason="python3 -m pip install '.[docs]'")

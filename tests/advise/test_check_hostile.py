@@ -46,6 +46,7 @@ def damaged(draw):
 pytestmark = pytest.mark.usefixtures("no_search")
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(damaged())
 def test_a_damaged_script_is_answered_or_refused(tmp_path_factory, text):
@@ -79,6 +80,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name, tmp_path):
     made = tmp_path / "made"

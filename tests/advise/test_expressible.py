@@ -56,6 +56,7 @@ def test_resolve_writes_the_plan_and_what_it_loses(titan):
     assert planner.export_plan(written, "megatron")  # expressible as it stands
 
 
+@pytest.mark.slow
 def test_the_command_writes_nothing_and_ends_with_1(titan, tmp_path):
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(titan.to_document()))
@@ -68,6 +69,7 @@ def test_the_command_writes_nothing_and_ends_with_1(titan, tmp_path):
     assert (tmp_path / "out" / "megatron-args.sh").exists()
 
 
+@pytest.mark.slow
 def test_what_no_search_can_mend_is_said(titan):
     model = {**titan.inputs["model"], "sliding_window": 128}
     windowed = replace(titan, inputs={**titan.inputs, "model": model})

@@ -66,6 +66,7 @@ def upgrades(found: WhatIf) -> dict[str, Any]:
 # --- upgrades -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gain_is_the_difference_of_two_plans() -> None:
     base, found = quick(), asked()
     first = objective(base)
@@ -80,6 +81,7 @@ def test_a_gain_is_the_difference_of_two_plans() -> None:
     assert by_id["accelerators"].num_accelerators == 32
 
 
+@pytest.mark.slow
 def test_an_inventory_has_no_more_nodes_than_it_lists() -> None:
     """Three nodes of 8: nothing wider, no twice as many, and no count above what they hold."""
     base = small_scenario(
@@ -153,6 +155,7 @@ def test_a_wider_cluster_is_made_where_there_is_too_little_of_it() -> None:
     assert changed_scenario(quick(), idea.set).topology.num_accelerators == 32
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6)
 @given(
     factor=st.floats(1.0, 64.0), least=st.floats(0.1, 1.0),
@@ -299,6 +302,7 @@ def test_the_report_and_its_document() -> None:
     assert found.plans_made > 5
 
 
+@pytest.mark.slow
 def test_an_open_scenario_is_asked_about_what_was_chosen() -> None:
     base = quick(training=small_training(global_batch_size=Band(16, 17)))
     found = what_if(base)
@@ -330,6 +334,7 @@ def test_a_robust_search_compares_upper_ends() -> None:
     assert best.objective_seconds != pytest.approx(best.step_seconds)
 
 
+@pytest.mark.slow
 def test_command_line() -> None:
     search = "search={tp: [1, 2], pp: 1, cp: 1, mbs: 1, recompute: full}"
     result = CliRunner().invoke(

@@ -293,6 +293,7 @@ def test_a_chunk_at_an_end_may_be_empty() -> None:
     assert refused.verdict == "illegal"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values", [{"overlap": "none"}, {"stage_layers": (1, 3)}, {"recompute": "full"}]
 )

@@ -98,6 +98,7 @@ def test_pages_are_well_formed_and_reach_for_nothing(pages: dict[str, str], name
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_policy_allows_our_own_script_alone(pages: dict[str, str], name: str) -> None:
     read = Reader(pages[name])

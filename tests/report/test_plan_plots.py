@@ -28,6 +28,7 @@ def plans() -> dict[str, Plan]:
     return {name: shipped_plan(name) for name in SCENARIOS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("plot", [plot_time, plot_memory, plot_placement])
 def test_texts_stay_on_the_page_and_off_each_other(plans: Any, scenario: str, plot: Any) -> None:

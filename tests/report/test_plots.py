@@ -155,6 +155,7 @@ def test_limits_hold_every_marker(planned):
         assert np.all((y >= 0.999 * bottom) & (y <= 1.001 * top))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CROWDED)
 def test_no_label_covers_another_or_leaves_the_page(name, parts):
     found = roofline(load(name, "topology", Topology))

@@ -170,6 +170,7 @@ def test_degrees_that_win_are_counted() -> None:
     assert texts(ax).count("tp8 pp2") == 6
 
 
+@pytest.mark.slow
 def test_many_cells_are_coloured_without_text() -> None:
     rows = [
         made_row(i, 8 * n, 512 * m)

@@ -50,6 +50,7 @@ def test_exchanges_overlap_where_listed_and_able() -> None:
         assert set(np.unique(table.overlap_ep).tolist()) == allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gigabytes", [2.0, 3.0, 5.0, 30.0])
 def test_what_is_left_out_of_time_against_memory_never_wins(gigabytes: float) -> None:
     """Recompute kinds, offload and overlapped exchanges in full, each costed in every place."""

@@ -217,6 +217,7 @@ def test_table_equals_a_filtered_product(scenario: Scenario) -> None:
     check_equal(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "fsdp-composer",
                                       "jax-xla", "megatron-2021", "megatron-zero-bubble",
                                       "deepseek", "torchtitan-eager"])  # fmt: skip

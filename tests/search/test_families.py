@@ -143,6 +143,7 @@ def planned(
     return api.plan(scenario, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("top_k", [1, 4])
 def test_some_families_give_the_answer_of_all(

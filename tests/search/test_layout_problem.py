@@ -300,6 +300,7 @@ def test_step_never_falls_when_a_cost_rises(zero_stage: int, overlap: str, recom
 # --- rows in a table ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_score_rows_equal_the_scalar_step_and_splits_are_products() -> None:
     ctx, problem, _ = some_problem(recompute=("none", "selective", "full"))
     for i in range(0, problem.num_layouts, 5):

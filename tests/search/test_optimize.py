@@ -66,6 +66,7 @@ def check_against(problem, result, plain, top_k, tie_fraction):
     assert result.counts.opened == len(result.opened_layouts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(SEEDS, st.sampled_from([0.0, 0.005, 0.1]), st.integers(1, 4))
 @settings(max_examples=25, deadline=None)
@@ -76,6 +77,7 @@ def test_optimum_equals_plain_enumeration(kind, seed, tie_fraction, top_k):
     assert certify(problem, result, tie_fraction=tie_fraction).valid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(SEEDS, st.sampled_from(["any", "framework"]), st.data())
 @settings(max_examples=25, deadline=None)

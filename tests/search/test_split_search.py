@@ -208,6 +208,7 @@ def test_a_count_and_a_split_win_together() -> None:
         assert (other.objective_seconds or np.inf) > plan.objective_seconds * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_bounds_hold_in_every_split(name: str) -> None:
     scenario = CASES[name]

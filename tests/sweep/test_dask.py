@@ -25,6 +25,7 @@ def cluster():
         yield made
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_one_process_though_a_worker_is_killed(
     cluster, write, threads, tmp_path, monkeypatch
 ) -> None:

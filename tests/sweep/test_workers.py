@@ -107,6 +107,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_done_twice(write, expected,
     assert all(found.rows[point] == row for point, row in before.items())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_at_once_and_keeps_what_is_finished(write, tmp_path) -> None:
     sweep, out = write(MANY), tmp_path / "out"
     process = started(sweep, out)

@@ -199,6 +199,7 @@ def test_the_shipped_intervals_are_those_of_the_command(
     assert calibrated.to_yaml() == shipped
 
 
+@pytest.mark.slow
 def test_four_of_five_held_out_steps_lie_inside_their_intervals(
     calibrated: IntervalCalibration,
 ) -> None:
