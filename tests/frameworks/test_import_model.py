@@ -71,6 +71,34 @@ def test_any_name_and_source_come_back(name: str, source: str) -> None:
     assert parse(text, "model.yaml", Model) == model
 
 
+@st.composite
+def head_sizes(draw: st.DrawFn) -> dict[str, int]:
+    """Sizes of attention; the hidden size need be no multiple of the heads."""
+    heads = draw(st.integers(1, 40))
+    hidden = draw(st.one_of(st.integers(1, 400), st.just(heads * 8)))
+    usual = max(hidden // heads, 1)
+    return {
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw(st.sampled_from([n for n in range(1, 41) if heads % n == 0])),
+        "head_dim": draw(st.one_of(st.integers(1, 64), st.just(usual))),
+    }
+
+
+@given(sizes=head_sizes(), channels=st.booleans())
+def test_any_imported_sizes_come_back(
+    sizes: dict[str, int], channels: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("sizes")
+    flags = (
+        "--num-layers 2 --vocab-size 64 --group-query-attention --hidden-size {hidden_size} "
+        "--num-attention-heads {num_attention_heads} --num-query-groups {num_key_value_heads}"
+    ) + " --kv-channels {head_dim}" * channels
+    arguments = script(path, text="python x.py " + flags.format(**sizes))
+    for found in (import_model(folder(path, **sizes)), import_model(arguments)):
+        assert parse(found.to_yaml(), "model.yaml", Model) == found.model
+
+
 @pytest.mark.parametrize("name", names("model"))
 def test_shipped_models_come_back(name: str) -> None:
     model = load(name, "model", Model)
