@@ -372,6 +372,12 @@ def test_arguments_that_cannot_be_said(tmp_path: Path, more: str, key: str, said
     assert caught.value.line == (5 if "groups" in key else 9)
 
 
+def test_a_wrong_key_that_is_set_is_not_the_script_s(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a multiple") as caught:
+        import_model(script(tmp_path), changes={"num_key_value_heads": "5"})
+    assert caught.value.path == "--set num_key_value_heads=5" and caught.value.line is None
+
+
 def test_scripts_of_others_have_no_dimensions(tmp_path: Path) -> None:
     text = "torchrun -m torchtitan.train --parallelism.tensor_parallel_degree 2"
     with pytest.raises(InputError, match="no dimensions of a model"):
