@@ -80,10 +80,6 @@ class Timeline:
         changes = sorted(starts + ends)
         return list(zip((t for t, _ in changes), accumulate(n for _, n in changes), strict=True))
 
-    def peak_in_flight(self, rank: int) -> int:
-        """The most of them at a time."""
-        return max(count for _, count in self.in_flight(rank))
-
 
 def play(pipeline: Pipeline, passes: ChunkPasses) -> Timeline:
     """Run every rank's order: an operation starts when its rank is free and its input is there.

@@ -15,7 +15,7 @@ from planner.problem.scenario import Scenario
 
 NAME = "megatron"
 
-DEFAULT_ORDER, DP_OUTSIDE_ORDER = "tp-cp-dp-pp", "tp-cp-pp-dp"
+DEFAULT_ORDER = "tp-cp-dp-pp"
 
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """What Megatron's FSDP shards, by its strategy."""
