@@ -12,11 +12,12 @@ from planner.frameworks.launchers.hosts import accelerators_per_host
 from planner.frameworks.read import interpret
 from planner.frameworks.script import Interpretation, LaunchScript, Note
 from planner.frameworks.target import Target, target
-from planner.inputs.values import load
+from planner.inputs.values import Strict, StrictT, load
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
+from planner.problem.training import Training
 
 WIDER = {
     "recompute": "recompute", "cp_kinds": "cp_kind", "offloads": "offload",
@@ -63,7 +64,8 @@ def judged(script: LaunchScript, scenario: Scenario) -> Judged:
     """What the script runs, on what the scenario has.
 
     Raises:
-        InputError: a value is of the wrong kind, or it names more accelerators than there are.
+        InputError: a value is of the wrong kind or makes no model or training, or it names more
+            accelerators than there are.
     """
     contradictions: list[Contradiction] = []
     notes: list[Note] = []
@@ -75,14 +77,7 @@ def judged(script: LaunchScript, scenario: Scenario) -> Judged:
         profile = load(found.software, "software", Software)
         counted = counted.replace(software=profile)
     broken = list(found.broken)
-    base = counted
-    changes: Mapping[str, Any] = {"model": found.model, "training": found.training}
-    if found.model_name not in (None, scenario.model.name):
-        contradictions.append(_contradiction(found, "model.name", found.model_name,
-                                             scenario.model.name))  # fmt: skip
-        base = base.replace(model=load(str(found.model_name), "model", Model))
-    for part, keys in changes.items():
-        base = _changed(found, base, part, keys, contradictions, broken)
+    base = _with_own_job(found, counted, contradictions, broken)
     orders = {found.rank_order: to.orders[found.rank_order]}
     own = base.software
     if to.takes(own):  # the very framework that the target is
@@ -150,76 +145,124 @@ def _widened(software: Software, to: Target, found: Interpretation) -> Software:
     return software.replace(**changes)
 
 
-def _changed(
-    found: Interpretation, base: Scenario, part: str, values: Mapping[str, Any],
-    contradictions: list[Contradiction], broken: list[IllegalLayoutError],
+def _with_own_job(
+    script: Interpretation, scenario: Scenario, contradictions: list[Contradiction],
+    broken: list[IllegalLayoutError],
 ) -> Scenario:  # fmt: skip
-    """The scenario with what the script says otherwise; what cannot be is a broken rule."""
-    owner = getattr(base, part)
+    """The scenario with the script's model and training.
+
+    What the hardware or the model's positions forbid is a broken rule; then the scenario's own
+    training is judged, and its model where the script's does not go with that either.
+
+    Raises:
+        InputError: the script's values make no model or no training.
+    """
+    model = scenario.model
+    if script.model_name not in (None, model.name):
+        contradictions.append(_contradiction(script, "model.name", script.model_name, model.name))
+        model = load(str(script.model_name), "model", Model)
+    training = _with_one_batch(scenario.training, script.training.get("global_batch_size"))
+    model = _with_own_values(script, "model", model, script.model, contradictions)
+    training = _with_own_values(script, "training", training, script.training, contradictions)
+    try:
+        return scenario.replace(model=model, training=training)
+    except InputError as error:
+        if error.key not in RULE_OF_KEY:
+            raise script.placed(error, str(error.key)) from None
+        value, rule = f"{error.key}={error.value}", RULE_OF_KEY[error.key]
+        nearest = (error.allowed,) if error.allowed else ()
+        broken.append(IllegalLayoutError(rule, "definition", value, error.message, nearest))
+    try:
+        return scenario.replace(model=model)
+    except InputError:
+        return scenario
+
+
+def _with_one_batch(training: Training, own: Any) -> Training:
+    """The training with its batch as one number of sequences: of a band the nearest to `own`."""
+    if not isinstance(own, int):
+        return training
+    lowest, highest = training.batch_range
+    return training.with_batch(min(max(own, lowest), highest))
+
+
+def _with_own_values(
+    script: Interpretation, section: str, scenario_value: StrictT, own: Mapping[str, Any],
+    contradictions: list[Contradiction],
+) -> StrictT:  # fmt: skip
+    """The scenario's model or training with what the script has otherwise.
+
+    section: `model` or `training`. own: the script's values, by dotted key below it.
+
+    Raises:
+        InputError: they make none; placed at the settings of the key that cannot be.
+    """
     changes: dict[str, Any] = {}
-    for key, value in values.items():
-        now = owner
+    for key, value in own.items():
+        now: Any = scenario_value
         for name in key.split("."):
             now = getattr(now, name, None)
         typed = value == "true" if isinstance(now, bool) and isinstance(value, str) else value
         if typed != now and not (typed in (None, 0) and now in (None, 0)):
             changes[key] = typed
-            contradictions.append(_contradiction(found, f"{part}.{key}", typed, now))
+            contradictions.append(_contradiction(script, f"{section}.{key}", typed, now))
     if not changes:
-        return base
+        return scenario_value
     try:
-        return _replaced(base, part, changes)
+        return _changed(scenario_value, changes)
     except InputError as error:
-        key = f"{part}.{_culprit(base, part, changes)}"
-        broken.append(
-            IllegalLayoutError(
-                RULE_OF_KEY.get(key, "model-dimensions"), "definition",
-                f"{key}={changes[key.partition('.')[2]]}", error.message,
-                (error.allowed,) if error.allowed else (),
-            )
-        )  # fmt: skip
-        return base
+        key = error.key if error.key in changes else _culprit(scenario_value, changes, error)
+        raise script.placed(error, f"{section}.{key}") from None
 
 
-def _replaced(base: Scenario, part: str, changes: Mapping[str, Any]) -> Scenario:
-    owner = getattr(base, part)
-    new = _model(owner, changes) if part == "model" else owner.replace(**changes)
-    return base.replace(**{part: new})
+def _culprit(value: Strict, changes: Mapping[str, Any], error: InputError) -> str:
+    """The change to blame for an error about a key that is not changed.
 
-
-def _culprit(base: Scenario, part: str, changes: Mapping[str, Any]) -> str:
-    """The first change that cannot be even alone, else the first of those that cannot together."""
-    for key, value in changes.items():
+    The first that makes the same error by itself, else one of the same part of the model, else the
+    first of all.
+    """
+    for key, changed in changes.items():
         try:
-            _replaced(base, part, {key: value})
-        except InputError:
-            return key
-    return next(iter(changes))
+            _changed(value, {key: changed})
+        except InputError as own:
+            if own.key == error.key:
+                return key
+    owner = str(error.key).rpartition(".")[0]
+    same_owner = (key for key in changes if owner and key.startswith(f"{owner}."))
+    return next(same_owner, next(iter(changes)))
+
+
+def _changed(value: StrictT, changes: Mapping[str, Any]) -> StrictT:
+    """A value with some keys changed, by name; those of a model's experts and latent attention
+    dotted.
+
+    Raises:
+        InputError: it cannot be; its key is one such.
+    """
+    if not isinstance(value, Model):
+        return value.replace(**changes)
+    own = {key: changed for key, changed in changes.items() if "." not in key}
+    for part, part_cls in (("moe", MoE), ("mla", MLA)):
+        inner = {
+            key.partition(".")[2]: changed
+            for key, changed in changes.items()
+            if key.startswith(f"{part}.")
+        }
+        if not inner:
+            continue
+        now = getattr(value, part)
+        if part == "moe" and inner.get("num_experts", 1) is None:
+            own[part] = None
+            continue
+        try:
+            own[part] = part_cls.of(**inner) if now is None else now.replace(**inner)
+        except InputError as error:
+            raise error.located(Place(key=f"{part}.{error.key}")) from None
+    own |= {"published_parameters": None, "published_active_parameters": None}
+    return value.replace(**own)
 
 
 def _contradiction(found: Interpretation, key: str, script: Any, scenario: Any) -> Contradiction:
     named = {"model.name": "model_name"}.get(key, key)
     line = next((stated.line for stated in found.stated if stated.key == named), None)
     return Contradiction(key, script, scenario, script, line)
-
-
-def _model(model: Model, changes: Mapping[str, Any]) -> Model:
-    """The model with some keys changed, `moe.` and `mla.` ones inside those parts."""
-    plain = {key: value for key, value in changes.items() if "." not in key}
-    for part, kind in (("moe", MoE), ("mla", MLA)):
-        inner = {
-            key.partition(".")[2]: value
-            for key, value in changes.items()
-            if key.startswith(f"{part}.")
-        }
-        if not inner:
-            continue
-        now = getattr(model, part)
-        if part == "moe" and inner.get("num_experts", 1) is None:
-            plain[part] = None
-        elif now is not None:
-            plain[part] = now.replace(**inner)
-        else:
-            plain[part] = kind(**inner)
-    plain |= {"published_parameters": None, "published_active_parameters": None}
-    return model.replace(**plain)

@@ -139,18 +139,6 @@ def naive_attention_bytes(
     return (4.0 * n * n + 4.0 * n * d) * element_bytes
 
 
-def naive_attention_backward_bytes(
-    sequence_length: Numeric, head_dim: Numeric, element_bytes: Numeric
-) -> Numeric:
-    """HBM bytes of the backward pass of one head that kept P: (7N² + 8Nd)·s.
-
-    dV reads P; dP is written; softmax's gradient reads P, dP and writes dS; dQ and dK read dS. The
-    eight Nd are dO twice, V, K, Q, and dQ, dK, dV.
-    """
-    n, d = 1.0 * sequence_length, 1.0 * head_dim
-    return (7.0 * n * n + 8.0 * n * d) * element_bytes
-
-
 def naive_attention_intensity(
     sequence_length: Numeric, head_dim: Numeric, element_bytes: Numeric
 ) -> Numeric:
@@ -172,21 +160,6 @@ def flash_attention_bytes(
     """
     n, d = 1.0 * sequence_length, 1.0 * head_dim
     return (n * n * d * d / sram_elements + 4.0 * n * d) * element_bytes
-
-
-def flash_attention_backward_bytes(
-    sequence_length: Numeric,
-    head_dim: Numeric,
-    sram_elements: Numeric,
-    element_bytes: Numeric,
-) -> Numeric:
-    """HBM bytes of the backward pass in tiles: (2·N²d²/M + 8Nd)·s.
-
-    Scores are computed again. Four tensors pass per tile (Q, dO, and dQ in and out) where forward
-    has two; Q, K, V, O, dO, dQ, dK, dV pass once.
-    """
-    n, d = 1.0 * sequence_length, 1.0 * head_dim
-    return (2.0 * n * n * d * d / sram_elements + 8.0 * n * d) * element_bytes
 
 
 def flash_attention_intensity(
@@ -220,22 +193,3 @@ def decode_attention_intensity(
     cache = 2.0 * batch * context_length * head_dim
     queries_and_outputs = 2.0 * batch * group * head_dim
     return flops / ((cache + queries_and_outputs) * element_bytes)
-
-
-def decode_intensity(
-    num_weights: Numeric,
-    context_length: Numeric,
-    query_size: Numeric,
-    key_value_size: Numeric,
-    element_bytes: Numeric,
-    batch: Numeric = 1,
-) -> Numeric:
-    """A decoding step of a layer (or model): weights shared by the batch, a cache each.
-
-    b·(2W + 4N·q) / ((W + 2b·N·kv)·s), with q = heads · head_dim and kv = key-value heads ·
-    head_dim. It rises with the batch, from 2/s, towards the cache's own bound
-    (2W + 4N·q) / (2N·kv·s).
-    """
-    flops = batch * (2.0 * num_weights + 4.0 * context_length * query_size)
-    cache = 2.0 * batch * context_length * key_value_size
-    return flops / ((num_weights + cache) * element_bytes)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from planner.errors import InputError
-from planner.inputs.text import file_text, natural_number
+from planner.inputs.text import natural_number
 
 OPERATIONS = {
     "all_reduce": "all_reduce", "allreduce": "all_reduce",
@@ -80,17 +80,12 @@ class _Table:
     notes: list[str] = field(default_factory=list)
 
 
-def read_log(path: str | Path) -> list[NcclLog]:
-    """The tables of a file, in order.
+def parse_log(text: str, path: str) -> list[NcclLog]:
+    """The tables of a text, in order; `path` names it in errors, and may name the operation.
 
     Raises:
-        InputError: the file cannot be read, holds no table, or a row is not one of a table.
+        InputError: it holds no table, or a row is not one of a table.
     """
-    return parse_log(file_text(path, "a readable text file", lenient=True), str(path))
-
-
-def parse_log(text: str, path: str) -> list[NcclLog]:
-    """The tables of a text; `path` names it in errors, and may name the operation."""
     tables = _tables(text.splitlines(), path)
     logs = [_log(table, path) for table in tables if table.rows or table.notes]
     if not logs:

@@ -231,10 +231,19 @@ def _yaml_lines(values: Strict, indent: str) -> list[str]:
 def _default(values: Strict, name: str) -> object:
     """What a key is where a file leaves it out; `...`, which equals no value, where it may not."""
     field = type(values).model_fields[name]
-    if field.is_required():
+    if field.is_required() or _needs_head_dim(values, name):
         return ...
     given = {key: getattr(values, key) for key in type(values).model_fields}
     return field.get_default(call_default_factory=True, validated_data=given)
+
+
+def _needs_head_dim(values: Strict, name: str) -> bool:
+    """Whether the key is `head_dim`, of a model whose file must have it even if it is usual."""
+    return (
+        isinstance(values, Model)
+        and name == "head_dim"
+        and values.hidden_size % values.num_attention_heads != 0
+    )
 
 
 def _written(value: object) -> str:

@@ -100,7 +100,7 @@ class LaunchScript:
             return default
         value, maximum = integer_of(self.settings[name].value), MAX_VALUES.get(name, MAX_VALUE)
         if value is None or not minimum <= value <= maximum:
-            raise self._wrong(
+            raise self.wrong(
                 name, "is of the wrong kind", f"an integer >= {minimum} and <= {maximum}"
             )
         return value
@@ -121,10 +121,11 @@ class LaunchScript:
         """
         text = self.text(name, default)
         if text not in known:
-            raise self._wrong(name, "is not known", ", ".join(known))
+            raise self.wrong(name, "is not known", ", ".join(known))
         return text
 
-    def _wrong(self, name: str, problem: str, allowed: str) -> InputError:
+    def wrong(self, name: str, problem: str, allowed: str) -> InputError:
+        """The error that the value of a setting is wrong; `problem` follows the value."""
         value = self.settings[name].value
         return InputError(
             f"{value} {problem}", path=self.path, line=self.line(name), key=name, value=value,
@@ -198,6 +199,25 @@ class Interpretation:
         given = [name for name in settings if self.script.has(name)]
         if given:
             self.stated.append(StatedKey(key, value, " ".join(given), self.script.line(*given)))
+
+    def placed(self, error: InputError, key: str) -> InputError:
+        """The error that the value of a key is wrong, at the settings that state the key.
+
+        Where none do the script is named, and the key. An error that is about another file, or an
+        option, stays as it is.
+        """
+        path, message = self.script.path, error.message
+        if error.path not in (None, path):
+            return error
+        stated = next((one for one in self.stated if one.key == key), None)
+        line, name = (None, error.key) if stated is None else (stated.line, stated.setting)
+        own_name = str(error.key).rpartition(".")[2]
+        if name != error.key and not key.endswith(own_name) and own_name not in message:
+            message = f"{error.key}: {message}"
+        return InputError(
+            message, path=path, line=line, key=name, value=error.value, allowed=error.allowed,
+            nearest=error.nearest,
+        )  # fmt: skip
 
     def note_default(self, subject: str, text: str, *settings: str) -> None:
         """Note what the framework does by default, with the line of the first of `settings`."""

@@ -7,7 +7,7 @@ among their metadata. pydantic's first error is turned into one of ours at its p
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -167,6 +167,8 @@ def _node_at(root: Node, location: _Location) -> tuple[Node, str | None]:
     for position, part in enumerate(location):
         child = node.child(part)
         if child is None:
+            if isinstance(node.value, BaseModel):  # made before, so it has no nodes of its own
+                return node, reduce(join_key, location[position:], node.key)
             last = position == len(location) - 1 and isinstance(node.value, Mapping)
             return node, join_key(node.key, part) if last else node.key or None
         node = child

@@ -37,6 +37,21 @@ class Strict(BaseModel):
     # Beginnings of the words of keys that users write for what is not planned, and why it is not.
     not_planned: ClassVar[Mapping[str, str]] = {}
 
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return the value with these attributes, by their names or YAML keys.
+
+        A plain call raises pydantic's own error, which no user should see: where values come from
+        a file, this is called.
+
+        Raises:
+            InputError: one is missing, unknown or not allowed; its `key` is below this value.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise input_error(error, from_plain(values), cls) from None
+
     def replace(self, **changes: Any) -> Self:
         """Return a validated copy with some attributes changed, by their names or YAML keys.
 
@@ -51,10 +66,7 @@ class Strict(BaseModel):
         unknown = [name for name in changes if name not in values]
         if unknown:
             raise TypeError(f"{type(self).__name__} has no attribute {unknown[0]!r}")
-        try:
-            return type(self)(**(values | changes))
-        except ValidationError as error:
-            raise input_error(error, from_plain(values | changes), type(self)) from None
+        return self.of(**(values | changes))
 
 
 Overrides = Mapping[str, object]

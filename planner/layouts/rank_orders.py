@@ -71,22 +71,13 @@ def expert_coordinates(
     return {"etp": index % etp, "ep": index // etp % ep, "edp": index // (etp * ep), **others}
 
 
-def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int]) -> list[float]:
+def worst_of(groups: Ranks, domains: Sequence[NDArray[np.int64]]) -> list[float]:
     """Members per tier of the group that crosses most, inner to outer.
 
-    domain_sizes: ranks in a domain of each tier, inner to outer; the outermost holds all. With
-    D_t the most domains of tier t a group touches, tier t+1 joins D_t / D_{t+1} of them.
+    groups: ranks, (number, size). domains: of every rank the domain of each tier, inner to outer;
+    the outermost holds all. With D_t the most domains of tier t a group touches, tier t+1 joins
+    D_t / D_{t+1} of them.
     """
-    return _worst(group_ranks(order, atoms), domain_sizes)
-
-
-def _worst(groups: Ranks, domain_sizes: Sequence[int]) -> list[float]:
-    ranks = np.arange(groups.size)
-    return worst_of(groups, [ranks // size for size in domain_sizes])
-
-
-def worst_of(groups: Ranks, domains: Sequence[NDArray[np.int64]]) -> list[float]:
-    """As `worst_split`, of groups (number, size) where `domains` has every rank's, per tier."""
     reached = [float(groups.shape[1])]
     for of_rank in domains[:-1]:
         found = np.sort(of_rank[groups], axis=1)
@@ -121,8 +112,10 @@ def order_splits(
 
     Experts live where the dense grid puts their ranks, also where the two grids do not nest.
     """
-    sizes = np.cumprod(np.asarray(widths, dtype=np.int64)).tolist()
-    return {name: _worst(groups, sizes) for name, groups in framework_groups(layout, axes).items()}
+    domain_sizes = np.cumprod(np.asarray(widths, dtype=np.int64))
+    domains = [np.arange(layout.num_ranks) // size for size in domain_sizes]
+    groups = framework_groups(layout, axes)
+    return {name: worst_of(ranks, domains) for name, ranks in groups.items()}
 
 
 def framework_groups(layout: Layout, axes: Sequence[str]) -> Mapping[str, Ranks]:

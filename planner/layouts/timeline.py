@@ -6,8 +6,8 @@ against it; a report draws it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from planner.layouts.schedules import Operation, Order, Pipeline
@@ -80,9 +80,23 @@ class Timeline:
         changes = sorted(starts + ends)
         return list(zip((t for t, _ in changes), accumulate(n for _, n in changes), strict=True))
 
-    def peak_in_flight(self, rank: int) -> int:
-        """The most of them at a time."""
-        return max(count for _, count in self.in_flight(rank))
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a rank has come in its order.
+
+    position: slots of the order that have run. free_at: when the last of them ends, in seconds.
+    """
+
+    order: Order
+    position: int = 0
+    free_at: float = 0.0
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the order has run."""
+        return self.position == len(self.order)
 
 
 def play(pipeline: Pipeline, passes: ChunkPasses) -> Timeline:
@@ -91,66 +105,57 @@ def play(pipeline: Pipeline, passes: ChunkPasses) -> Timeline:
     Raises:
         AssertionError: the orders wait for each other.
     """
-    orders = pipeline.orders()
-    done: dict[Operation, float] = {}
-    spans: list[list[Span]] = [[] for _ in orders]
-    clock, position = [0.0] * len(orders), [0] * len(orders)
-    while any(position[rank] < len(order) for rank, order in enumerate(orders)):
-        before = sum(position)
-        for rank, order in enumerate(orders):
-            _run(pipeline, passes, rank, order, done, spans, clock, position)
-        assert sum(position) > before, "the schedule waits for itself"
-    return Timeline(pipeline, tuple(tuple(found) for found in spans))
+    ends: dict[Operation, float] = {}
+    ranks = [_Progress(order) for order in pipeline.orders()]
+    while not all(rank.is_complete for rank in ranks):
+        before = len(ends)
+        for rank in ranks:
+            _advance(rank, pipeline, passes, ends)
+        assert len(ends) > before, "the schedule waits for itself"
+    return Timeline(pipeline, tuple(tuple(rank.spans) for rank in ranks))
 
 
-def _run(
-    pipeline: Pipeline,
-    passes: ChunkPasses,
-    rank: int,
-    order: Order,
-    done: dict[Operation, float],
-    spans: list[list[Span]],
-    clock: list[float],
-    position: list[int],
+def _advance(
+    rank: _Progress, pipeline: Pipeline, passes: ChunkPasses, ends: dict[Operation, float]
 ) -> None:
-    """Run a rank until an input is missing."""
-    while position[rank] < len(order):
-        slot = order[position[rank]]
-        start = clock[rank]
+    """Run a rank until an input is missing; `ends` gains when each of its operations ends."""
+    while not rank.is_complete:
+        slot = rank.order[rank.position]
+        start = rank.free_at
         for operation in slot:
-            ready = _ready(pipeline, passes, operation, done)
+            ready = _ready(pipeline, passes, operation, ends)
             if ready is None:
                 return
             start = max(start, ready)
-        alone = [passes.seconds(operation) for operation in slot]
-        end = start + sum(alone) - passes.hidden * (len(slot) > 1)
+        in_turn = sum(passes.seconds(operation) for operation in slot)
+        end = start + in_turn - passes.hidden * (len(slot) > 1)
         for operation in slot:
-            spans[rank].append(Span(operation, start, end))
-            done[operation] = end
-        clock[rank] = end
-        position[rank] += 1
+            rank.spans.append(Span(operation, start, end))
+            ends[operation] = end
+        rank.free_at = end
+        rank.position += 1
 
 
 def _ready(
-    pipeline: Pipeline, passes: ChunkPasses, operation: Operation, done: dict[Operation, float]
+    pipeline: Pipeline, passes: ChunkPasses, operation: Operation, ends: Mapping[Operation, float]
 ) -> float | None:
     """When the operation's input is there; None while it is not known."""
     kind, chunk, microbatch = operation
     if kind == "weight":
-        return done.get(Operation("input", chunk, microbatch))
+        return ends.get(Operation("input", chunk, microbatch))
     if kind == "forward":
         if chunk == 0:
             return 0.0
         sources = [Operation("forward", chunk - 1, microbatch)]
     elif chunk == pipeline.num_chunks - 1:
-        return done.get(Operation("forward", chunk, microbatch))
+        return ends.get(Operation("forward", chunk, microbatch))
     else:
         sources = [
             Operation("input", chunk + 1, microbatch),
             Operation("backward", chunk + 1, microbatch),
         ]
-    found = next((source for source in sources if source in done), None)
-    if found is None:
+    source = next((one for one in sources if one in ends), None)
+    if source is None:
         return None
-    near = pipeline.rank_of(chunk, microbatch) == pipeline.rank_of(found.chunk, microbatch)
-    return done[found] + (0.0 if near else passes.boundary)
+    near = pipeline.rank_of(chunk, microbatch) == pipeline.rank_of(source.chunk, microbatch)
+    return ends[source] + (0.0 if near else passes.boundary)

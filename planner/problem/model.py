@@ -298,11 +298,6 @@ class Model(Strict):
         return sum(self.num_block_parameters(block) for block in blocks)
 
     @property
-    def num_layer_parameters(self) -> int:
-        """Parameters of one dense layer: attention, MLP, two norms."""
-        return self.num_parameters_of(DENSE)
-
-    @property
     def expert_hidden_size(self) -> int:
         """Elements of a token as routed experts see it."""
         return (self.moe and self.moe.latent_size) or self.hidden_size
@@ -314,12 +309,6 @@ class Model(Strict):
             return 0
         ffn = self.moe.expert_ffn_hidden_size
         return self.moe.num_experts * self.num_mlp_parameters(ffn, self.expert_hidden_size)
-
-    @property
-    def num_moe_layer_parameters(self) -> int:
-        """Parameters of one layer with experts, without the routed ones: attention, router, shared
-        experts, norms; 0 without experts."""
-        return self.num_parameters_of(SPARSE) if self.moe else 0
 
     @property
     def shared_ffn_hidden_size(self) -> int:

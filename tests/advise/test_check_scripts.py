@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import planner
+from planner.advise.script import judged
 from planner.errors import InputError, UnknownNameError
+from planner.frameworks.read import read_launch_script
 
 FOLDER = Path(__file__).parent.parent / "data" / "launch"
 
@@ -191,6 +196,11 @@ BAD = {
         "--parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule Zig",
         "is not known",
     ),
+    "no shards": ("--parallelism.data_parallel_shard_degree 0", "0 is of the wrong kind"),
+    "small and gated": (
+        "--num-layers 4 --hidden-size 8 --num-experts 2 --swiglu --micro-batch-size 1",
+        "--hidden-size: 8 is too small",
+    ),
     "two jobs": (
         "torchrun p.py --micro-batch-size 1 --bf16\ntorchrun p.py --micro-batch-size 2 --bf16",
         "different settings",
@@ -204,6 +214,129 @@ def test_bad_input_says_where_and_what_is_allowed(name):
     with pytest.raises(InputError, match=message) as refused:
         planner.check(text, scenario(**EIGHT), "job.sh")
     assert "job.sh" in str(refused.value) and "allowed" in str(refused.value)
+
+
+def model_script(more):
+    """Arguments that describe a model, on two lines; what is to be judged is on the second."""
+    return "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --seq-length 2048 " \
+        "--num-attention-heads 32 --max-position-embeddings 2048 --micro-batch-size 1 --bf16 " \
+        f"--global-batch-size 64 \\\n{more}"  # fmt: skip
+
+
+TWO = "is fewer than the 2 experts of every token, the default of --moe-router-topk"
+
+WRONG_MODELS = {
+    # arguments → the flag, its value, what is wrong, what is allowed
+    "--num-experts 1": (
+        "--num-experts", "1", TWO, ">= 2, or --moe-router-topk 1 with --moe-router-pre-softmax",
+    ),
+    "--num-experts 8 --moe-router-topk 9": ("--moe-router-topk", "9", "more than", "from 1 to 8"),
+    "--group-query-attention --num-query-groups 5": ("--num-query-groups", 5, "multiple", "1, 2"),
+    "--num-experts 8 --moe-shared-expert-gate": (
+        "--moe-shared-expert-gate", True, "no shared experts", "num_shared_experts",
+    ),
+    "--multi-latent-attention --v-head-dim 8": (
+        "--v-head-dim", None, "mla.kv_lora_rank: this key is missing", "integer",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llama3-8b-h100x8", "mixtral-8x7b-h100x64"])
+@pytest.mark.parametrize("more", WRONG_MODELS)
+def test_values_that_make_no_model_are_named_with_their_flag(more, name):
+    flag, value, problem, allowed = WRONG_MODELS[more]
+    given = scenario(name, topology="dgx-h100", num_accelerators=64)
+    with pytest.raises(InputError, match=problem) as refused:
+        planner.check(model_script(more), given, "job.sh")
+    error = refused.value
+    assert (error.path, error.line, error.value) == ("job.sh", 2, value)
+    assert flag in error.key.split() and allowed in error.allowed
+
+
+@pytest.mark.parametrize("name", ["llama3-8b-h100x8", "mixtral-8x7b-h100x64"])
+def test_one_expert_that_every_token_visits_is_a_model(name, no_search):
+    given = scenario(name, topology="dgx-h100", num_accelerators=64)
+    more = "--num-experts 1 --moe-router-topk 1 --moe-router-pre-softmax"
+    found = planner.check(model_script(more), given)
+    assert found.rules == () and found.layout.ep == 1
+    differing = {one.key: one.script for one in found.contradictions}
+    assert differing["model.moe.num_experts"] == differing["model.moe.top_k"] == 1
+
+
+def test_no_experts_are_a_dense_model(no_search):
+    given = scenario("mixtral-8x7b-h100x64")
+    dense, none = (
+        planner.check(model_script(more), given, "job.sh") for more in ("", "--num-experts 0")
+    )
+    assert dense.plan.step_seconds == none.plan.step_seconds
+    assert [one.line for one in none.contradictions if one.key == "model.moe.num_experts"] == [2]
+
+
+MODEL_FLAGS = (
+    "--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--vocab-size",
+    "--num-query-groups", "--kv-channels", "--max-position-embeddings", "--seq-length",
+    "--global-batch-size", "--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size",
+    "--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--mtp-num-layers",
+    "--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim", "--v-head-dim",
+)  # fmt: skip
+MODEL_SWITCHES = (
+    "--group-query-attention", "--multi-latent-attention", "--swiglu", "--disable-bias-linear",
+    "--add-qkv-bias", "--moe-shared-expert-gate", "--use-rotary-position-embeddings",
+)  # fmt: skip
+MODELS = (
+    "llama3-8b-h100x8", "mixtral-8x7b-h100x64", "deepseek-v3-gb300x256", "nemotron-3-nano-h100x64",
+    "gpt3-175b-a100x1024",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@drawn(
+    st.dictionaries(
+        st.sampled_from(MODEL_FLAGS), st.sampled_from([0, 1, 2, 3, 7, 8, 24, 1000, 10**9])
+    ),
+    st.sets(st.sampled_from(MODEL_SWITCHES)),
+    st.sampled_from(MODELS),
+)
+def test_any_values_of_a_model_are_judged_or_refused(values, switches, name):
+    flags = [f"{flag} {value}" for flag, value in values.items()]
+    text = " ".join(["torchrun pretrain_gpt.py --micro-batch-size 1", *flags, *sorted(switches)])
+    try:
+        judged(read_launch_script(text, "job.sh"), scenario(name))
+    except InputError as error:
+        assert error.path == "job.sh" and error.key and error.allowed
+
+
+def test_positions_are_those_of_the_script_s_own_sequence(no_search):
+    given = scenario(**EIGHT)
+    assert given.training.sequence_length > 2048
+    found = planner.check(model_script(""), given)
+    assert found.rules == ()
+    longer = model_script("").replace("--seq-length 2048", "--seq-length 4096")
+    (error,) = planner.check(longer, given).rules
+    assert error.rule == "positions-exist" and error.value == "training.sequence_length=4096"
+
+
+@pytest.mark.parametrize(
+    ("batch", "other"),
+    [("1048576", None), ("2097152", 256), ("{at_least: 1000000, at_most: 1100000}", None),
+     ("{at_least: 2097152, at_most: 2200000}", 256)],
+)  # fmt: skip
+def test_a_batch_of_tokens_or_a_band_yields_to_the_script_s(batch, other, no_search):
+    text = "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer"
+    given = planner.load_scenario(
+        {
+            "model": "llama3-8b", "topology": "dgx-h100", "num_accelerators": 8,
+            "training": {
+                "sequence_length": 8192, "precision": "bf16", "optimizer": "adam",
+                "global_batch_tokens": 1048576,
+            },
+        },
+        {"training.global_batch_tokens": batch},
+    )  # fmt: skip
+    found = planner.check(text, given)
+    assert found.rules == () and found.layout.num_microbatches == 16
+    scenario_s = {one.key: one.scenario for one in found.contradictions}
+    assert scenario_s.get("training.global_batch_size") == other
 
 
 def test_a_target_that_is_not_read_has_a_near_match():

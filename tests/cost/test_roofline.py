@@ -14,14 +14,11 @@ from planner.cost.roofline import (
     attention_flops,
     chain_intensity,
     decode_attention_intensity,
-    decode_intensity,
-    flash_attention_backward_bytes,
     flash_attention_bytes,
     flash_attention_intensity,
     gemm_intensity,
     gemv_intensity,
     latency_knee,
-    naive_attention_backward_bytes,
     naive_attention_bytes,
     naive_attention_intensity,
     ridge,
@@ -191,14 +188,11 @@ def test_flash_intensity_is_bound_by_sram_and_by_the_tensors_themselves() -> Non
 
 @pytest.mark.parametrize("sram_bytes", [100 * 1024, 192 * 1024])
 def test_flash_moves_7_to_15_times_fewer_bytes_on_gpt2(sram_bytes: int) -> None:
-    """Heads of 64, 1,024 tokens on A100; the paper measured 9.2 (arXiv 2205.14135, figure 2)."""
+    """Heads of 64, 1,024 tokens on A100; the paper measured 9.2 with the
+    backward pass (arXiv 2205.14135, figure 2)."""
     n, d, m = 1024, 64, sram_bytes / BF16
-    naive = naive_attention_bytes(n, d, BF16), naive_attention_backward_bytes(n, d, BF16)
-    flash = (
-        flash_attention_bytes(n, d, m, BF16), flash_attention_backward_bytes(n, d, m, BF16),
-    )  # fmt: skip
-    for before, after in zip((*naive, sum(naive)), (*flash, sum(flash)), strict=True):
-        assert 7 <= before / after <= 15
+    naive, flash = naive_attention_bytes(n, d, BF16), flash_attention_bytes(n, d, m, BF16)
+    assert 7 <= naive / flash <= 15
 
 
 def test_flash_crosses_the_ridge_that_naive_attention_does_not_reach() -> None:
@@ -229,19 +223,6 @@ def test_shared_key_heads_raise_intensity_and_batch_does_not() -> None:
     assert decode_attention_intensity(8192, 128, BF16, 8, batch=64) == one
 
 
-def test_batched_decoding_rises_to_the_bound_of_its_caches() -> None:
-    """One layer of 70B: 8 key heads for 64 query heads of 128."""
-    weights, n, q, kv = 855e6, 8192, 8192, 1024
-    batches = np.array([1, 16, 256, 1e6])
-    found = decode_intensity(weights, n, q, kv, BF16, batches)
-    bound = (2 * weights + 4 * n * q) / (2 * n * kv * BF16)
-    assert np.all(np.diff(found) > 0)
-    assert found[0] == pytest.approx(1, rel=0.15)
-    assert found[-1] == pytest.approx(bound, rel=0.01)
-    whole = decode_intensity(weights, n, q, q, BF16, batches)
-    assert np.all(whole < found)  # multi-head caches are eight times as large
-
-
 # ---------------------------------------------------------------- numbers and arrays
 
 
@@ -250,7 +231,7 @@ def test_arrays_say_what_numbers_say() -> None:
     for formula, rest in (
         (lambda x: gemm_intensity(x, 4096, x, BF16), ()),
         (lambda x: naive_attention_bytes(x, 128, BF16), ()),
-        (lambda x: flash_attention_backward_bytes(x, 128, 1e5, BF16), ()),
+        (lambda x: flash_attention_bytes(x, 128, 1e5, BF16), ()),
         (lambda x: attainable(x, PEAK, BANDWIDTH, message_bytes=x, latency_seconds=2.0), ()),
     ):
         assert formula(n, *rest) == pytest.approx([formula(x, *rest) for x in n], rel=1e-12)

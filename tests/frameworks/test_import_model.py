@@ -71,6 +71,34 @@ def test_any_name_and_source_come_back(name: str, source: str) -> None:
     assert parse(text, "model.yaml", Model) == model
 
 
+@st.composite
+def head_sizes(draw: st.DrawFn) -> dict[str, int]:
+    """Sizes of attention; the hidden size need be no multiple of the heads."""
+    heads = draw(st.integers(1, 40))
+    hidden = draw(st.one_of(st.integers(1, 400), st.just(heads * 8)))
+    usual = max(hidden // heads, 1)
+    return {
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw(st.sampled_from([n for n in range(1, 41) if heads % n == 0])),
+        "head_dim": draw(st.one_of(st.integers(1, 64), st.just(usual))),
+    }
+
+
+@given(sizes=head_sizes(), channels=st.booleans())
+def test_any_imported_sizes_come_back(
+    sizes: dict[str, int], channels: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("sizes")
+    flags = (
+        "--num-layers 2 --vocab-size 64 --group-query-attention --hidden-size {hidden_size} "
+        "--num-attention-heads {num_attention_heads} --num-query-groups {num_key_value_heads}"
+    ) + " --kv-channels {head_dim}" * channels
+    arguments = script(path, text="python x.py " + flags.format(**sizes))
+    for found in (import_model(folder(path, **sizes)), import_model(arguments)):
+        assert parse(found.to_yaml(), "model.yaml", Model) == found.model
+
+
 @pytest.mark.parametrize("name", names("model"))
 def test_shipped_models_come_back(name: str) -> None:
     model = load(name, "model", Model)
@@ -342,6 +370,12 @@ def test_arguments_that_cannot_be_said(tmp_path: Path, more: str, key: str, said
         import_model(script(tmp_path, more))
     assert key in str(caught.value.key) and said in str(caught.value)
     assert caught.value.line == (5 if "groups" in key else 9)
+
+
+def test_a_wrong_key_that_is_set_is_not_the_script_s(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a multiple") as caught:
+        import_model(script(tmp_path), changes={"num_key_value_heads": "5"})
+    assert caught.value.path == "--set num_key_value_heads=5" and caught.value.line is None
 
 
 def test_scripts_of_others_have_no_dimensions(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# The planner imports pint with the first quantity that it reads. Where dask is installed pint
+# imports it, and dask asks the system for its CPUs in /proc and /sys: no input is behind that.
+import pint  # noqa: F401
+
 from planner.inputs.files import data_root
 
 SECONDS = 2.0

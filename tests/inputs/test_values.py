@@ -38,6 +38,15 @@ def test_strict_is_frozen_and_closed() -> None:
         Leaf(size=1, sise=2)  # type: ignore[call-arg]
 
 
+def test_of_raises_our_own_errors() -> None:
+    assert Leaf.of(size=1, label="a") == Leaf(size=1, label="a")
+    with pytest.raises(InputError, match="is text") as caught:
+        Leaf.of(size="x", label="a")
+    assert caught.value.key == "size"
+    with pytest.raises(InputError, match="this key is missing"):
+        Leaf.of(label="a")
+
+
 def test_replace_validates() -> None:
     leaf = Leaf(size=1, label="a")
     assert leaf.replace(size=2) == Leaf(size=2, label="a")

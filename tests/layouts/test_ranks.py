@@ -8,6 +8,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from planner.layouts.rank_orders import (
     framework_order,
     group_ranks,
     order_splits,
-    worst_split,
+    worst_of,
 )
 from planner.problem.software import Software
 
@@ -31,6 +32,12 @@ CUBE = Layout(tp=2, cp=2, pp=2, dp_shard=2)
 # Groups of rank 13 of 16 as Megatron's and torchtitan's own group creation makes them.
 DEFAULT = {"tp": [12, 13], "cp": [13, 15], "dp_shard": [9, 13], "pp": [5, 13]}
 PP_BEFORE_DP = {"tp": [12, 13], "cp": [13, 15], "dp_shard": [5, 13], "pp": [9, 13]}
+
+
+def worst_split(order: Order, atoms: Sequence[str], domain_sizes: Sequence[int]) -> list[float]:
+    """The split of the group of an order that crosses most, on domains of consecutive ranks."""
+    ranks = np.arange(num_ranks(order))
+    return worst_of(group_ranks(order, atoms), [ranks // size for size in domain_sizes])
 
 
 def groups_of(rank: int, order: Order) -> dict[str, list[int]]:

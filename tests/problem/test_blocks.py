@@ -67,7 +67,7 @@ def test_experts_on_a_latent_by_hand() -> None:
     assert toy.num_expert_parameters == 8 * 2 * 16 * 64
     assert toy.num_block_parameters("experts") == AROUND + 2 * H * 64 + 2 * H * 16
     pair = sparse_model(moe=latent)
-    assert pair.num_moe_layer_parameters == ATTENTION + toy.num_block_parameters("experts")
+    assert pair.num_parameters_of(SPARSE) == ATTENTION + toy.num_block_parameters("experts")
 
 
 def test_prediction_layers_are_made_of_their_own_pattern() -> None:

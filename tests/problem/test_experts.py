@@ -8,7 +8,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.inputs.values import load, parse
-from planner.problem.blocks import MLA, MoE
+from planner.problem.blocks import DENSE, MLA, SPARSE, MoE
 from planner.problem.model import Model
 
 H, LAYERS = 1024, 4  # of the toy: 16 heads of 64 on 4 key/value heads, gated MLP of 4096
@@ -31,10 +31,10 @@ def toy(texts: dict[str, str]) -> Model:
 def test_parameters_of_a_layer_with_experts_by_hand(toy: Model) -> None:
     """Attention, two norms, a router of one column an expert, two shared and eight routed."""
     sparse = toy.replace(moe=MOE)
-    assert sparse.num_moe_layer_parameters == ATTENTION + 2 * H + 8 * H + 2 * EXPERT
+    assert sparse.num_parameters_of(SPARSE) == ATTENTION + 2 * H + 8 * H + 2 * EXPERT
     assert sparse.num_expert_parameters == 8 * EXPERT
     assert sparse.shared_ffn_hidden_size == 2 * 512
-    layer = sparse.num_moe_layer_parameters + sparse.num_expert_parameters
+    layer = sparse.num_parameters_of(SPARSE) + sparse.num_expert_parameters
     assert sparse.num_parameters == LAYERS * layer + 2 * 32000 * H + H
     # six of eight routed experts of every layer stay away from a token
     assert sparse.num_parameters - sparse.num_active_parameters == LAYERS * 6 * EXPERT
@@ -51,8 +51,8 @@ def test_layers_with_experts_are_the_last_of_every_period(
     sparse = toy.replace(moe=MOE.replace(num_dense_layers=dense, layer_period=period))
     marks = [i >= dense and (i - dense) % period == period - 1 for i in range(LAYERS)]
     assert sparse.num_moe_layers == sum(marks) == with_experts
-    plain = sparse.num_moe_layer_parameters + sparse.num_expert_parameters
-    layers = sum(plain if mark else sparse.num_layer_parameters for mark in marks)
+    plain = sparse.num_parameters_of(SPARSE) + sparse.num_expert_parameters
+    layers = sum(plain if mark else sparse.num_parameters_of(DENSE) for mark in marks)
     assert sparse.num_parameters == layers + 2 * 32000 * H + H
 
 
@@ -96,8 +96,8 @@ def test_deepseek_v3_by_hand() -> None:
     expert, norms = 3 * h * 2048, 2 * h
     dense = attention + norms + 3 * h * 18432
     sparse = attention + norms + 256 * h + 257 * expert
-    assert model.num_layer_parameters == dense
-    assert model.num_moe_layer_parameters + model.num_expert_parameters == sparse
+    assert model.num_parameters_of(DENSE) == dense
+    assert model.num_parameters_of(SPARSE) + model.num_expert_parameters == sparse
     assert model.num_parameters == 3 * dense + 58 * sparse + 2 * 129280 * h + h
     active = model.num_parameters - 58 * 248 * expert
     assert model.num_active_parameters == active
@@ -110,9 +110,9 @@ def test_prediction_layer_by_hand(toy: Model) -> None:
     """A projection of two joined states, their norms and a last one, and a layer of its own."""
     dense = toy.replace(mtp_layers=1)
     join = 2 * H * H + 3 * H
-    assert dense.num_prediction_parameters == join + toy.num_layer_parameters
+    assert dense.num_prediction_parameters == join + toy.num_parameters_of(DENSE)
     sparse = toy.replace(mtp_layers=1, moe=MOE)
-    layer = sparse.num_moe_layer_parameters + sparse.num_expert_parameters
+    layer = sparse.num_parameters_of(SPARSE) + sparse.num_expert_parameters
     assert sparse.num_prediction_parameters == join + layer
     # sizes are of the main model
     assert dense.num_parameters == toy.num_parameters

@@ -5,7 +5,7 @@ import pytest
 from planner.errors import InputError
 from planner.inputs.files import names
 from planner.inputs.values import load, parse
-from planner.problem.blocks import MoE
+from planner.problem.blocks import DENSE, MoE
 from planner.problem.model import Model
 
 
@@ -17,9 +17,9 @@ def toy(texts: dict[str, str]) -> Model:
 def test_parameters_by_hand(toy: Model) -> None:
     attention = 1024 * (1024 + 2 * 256) + 1024 * 1024
     mlp = 3 * 1024 * 4096
-    assert toy.num_layer_parameters == attention + mlp + 2 * 1024
+    assert toy.num_parameters_of(DENSE) == attention + mlp + 2 * 1024
     assert toy.num_embedding_parameters == toy.num_head_parameters == 32000 * 1024
-    assert toy.num_parameters == 4 * toy.num_layer_parameters + 2 * 32000 * 1024 + 1024
+    assert toy.num_parameters == 4 * toy.num_parameters_of(DENSE) + 2 * 32000 * 1024 + 1024
 
 
 def test_parameters_of_the_gpt_form_by_hand(toy: Model) -> None:
@@ -32,7 +32,7 @@ def test_parameters_of_the_gpt_form_by_hand(toy: Model) -> None:
         num_position_embeddings=2048,
     )
     layer = 12 * 1024**2 + 13 * 1024  # Megatron's 12 h² (1 + 13/(12 h))
-    assert gpt.num_layer_parameters == layer
+    assert gpt.num_parameters_of(DENSE) == layer
     assert gpt.num_parameters == 4 * layer + (32000 + 2048) * 1024 + 2 * 1024
 
 
@@ -102,7 +102,7 @@ def test_norms_of_a_layer_by_hand(toy: Model) -> None:
     """Two, four or one, of a scale each, and a shift in LayerNorm."""
     for norm, parts in (("rmsnorm", 1), ("layernorm", 2)):
         counts = {
-            kind: toy.replace(norm=norm, block_norms=kind).num_layer_parameters
+            kind: toy.replace(norm=norm, block_norms=kind).num_parameters_of(DENSE)
             for kind in ("before", "around", "shared")
         }
         assert counts["around"] - counts["before"] == 2 * parts * 1024

@@ -9,10 +9,11 @@ from planner.cost.context import CostContext
 from planner.planning.assess import memory_report
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
-from planner.search.infeasible.relaxation import of_open
+from planner.search.infeasible.relaxation import nearest_miss, of_open
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
     small_accelerator,
+    small_model,
     small_scenario,
     small_software,
     small_topology,
@@ -102,6 +103,28 @@ def test_nearest_miss_names_its_stage_and_largest_term(search: Search) -> None:
     assert miss["term"] == max(report.terms, key=lambda term: report.terms[term])
     stages = [s["stage"] for s in report.by_stage if s["peak_bytes"] == report.peak_bytes]
     assert miss["stage"] in stages
+
+
+@pytest.mark.parametrize("schedule", ["zb-v", "dualpipev", "dualpipe"])
+@pytest.mark.parametrize("num_layers", [11, 15, 16])
+def test_nearest_miss_of_a_folded_schedule_names_the_rank(schedule: str, num_layers: int) -> None:
+    """A rank holds two stages of the pipeline: the fullest rank is not that of one stage."""
+    search = Search(pp=(4,), schedule=(schedule,))
+    model = small_model(num_layers=num_layers, vocab_size=8)  # light ends: the layers decide
+    software = small_software(schedules=(schedule,))
+    large = tight(1e12, model=model, software=software, search=search)
+    table, _ = layouts(CostContext.of(large), search)
+    ctx = CostContext.of(large.replace(topology=tight(5e7).topology))
+    checked = 0
+    for i in range(len(table)):
+        miss = nearest_miss(ctx, search, table.take(slice(i, i + 1)))
+        report = memory_report(ctx, table.row(i))
+        if miss is None:
+            continue
+        stages = [s["stage"] for s in report.by_stage if s["peak_bytes"] == report.peak_bytes]
+        assert miss["stage"] in stages
+        checked += 1
+    assert checked
 
 
 @pytest.mark.slow

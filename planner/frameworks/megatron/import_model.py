@@ -87,7 +87,7 @@ def _base(script: LaunchScript, changes: Mapping[str, str]) -> Model:
             )  # fmt: skip
         sizes[key] = value or 1
     hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
-    return Model(
+    return Model.of(
         name="arguments", source="arguments", num_layers=sizes["num_layers"], hidden_size=hidden,
         ffn_hidden_size=4 * hidden, num_attention_heads=heads, head_dim=max(hidden // heads, 1),
         vocab_size=sizes["vocab_size"], gated_mlp=False, tied_embeddings=True, norm="layernorm",
@@ -111,7 +111,7 @@ def _validated(result: Interpretation, name: str | None, changes: Mapping[str, s
     try:
         return from_tree(from_plain(document, result.script.path), Model, changes)
     except InputError as error:
-        raise _placed(error, result) from None
+        raise result.placed(error, f"model.{error.key}") from None
 
 
 def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,17 +126,6 @@ def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
             place = place.setdefault(owner, {})
         place[last] = value
     return document
-
-
-def _placed(error: InputError, result: Interpretation) -> InputError:
-    """The error at the argument that states the key."""
-    stated = next((one for one in result.stated if one.key == f"model.{error.key}"), None)
-    if stated is None:
-        return error
-    return InputError(
-        error.message, path=result.script.path, line=stated.line, key=stated.setting,
-        value=error.value, allowed=error.allowed, nearest=error.nearest,
-    )  # fmt: skip
 
 
 def _notes(result: Interpretation) -> dict[str, tuple[Remark, ...]]:

@@ -27,7 +27,7 @@ from planner.frameworks.megatron.flags import (
     SHARED_EXPERT_GATE,
     SHARED_EXPERT_SIZE,
 )
-from planner.frameworks.script import Interpretation
+from planner.frameworks.script import Interpretation, LaunchScript
 from planner.frameworks.target import Settings, Target, target
 from planner.problem.blocks import MoE
 from planner.problem.model import Model
@@ -129,8 +129,17 @@ def _read_defaults(result: Interpretation, model: Model, table_values: dict[str,
     result.state("model.norm", table_values.get("model.norm", "layernorm"), NORMALIZATION)
     hidden = result.model.get("hidden_size", model.hidden_size)
     if "ffn_hidden_size" not in result.model:
-        gated = int(4 * hidden * 2 / 3 / 64) * 64  # as large as two matrices, in multiples of 64
-        result.state("model.ffn_hidden_size", gated if result.model["gated_mlp"] else 4 * hidden)
+        ffn_size = 4 * hidden
+        if result.model["gated_mlp"]:  # as large as two matrices, in multiples of 64
+            ffn_size = int(4 * hidden * 2 / 3 / 64) * 64
+        if not ffn_size:
+            name = to.names["model.ffn_hidden_size"]
+            raise script.wrong(
+                HIDDEN_SIZE,
+                f"is too small: {name}, rounded down to a multiple of 64, is 0",
+                f"an integer >= 24, or {name} given",
+            )
+        result.state("model.ffn_hidden_size", ffn_size)
     if not script.is_on(LATENT_ATTENTION):  # which has heads of its own sizes
         _read_heads(result, model, hidden)
     rotary = script.is_on(ROTARY) or script.text(POSITION_EMBEDDING, LEARNED) != LEARNED
@@ -166,12 +175,18 @@ def _read_heads(result: Interpretation, model: Model, hidden: int) -> None:
     result.state("model.head_dim", size, channels)
 
 
+def num_experts(script: LaunchScript) -> int | None:
+    """Experts of a layer; None of a dense model, which Megatron also makes of --num-experts 0."""
+    return script.integer(NUM_EXPERTS, minimum=0) or None
+
+
 def _read_experts(result: Interpretation, model: Model) -> None:
     script, names = result.script, target("megatron").names
-    experts = script.integer(NUM_EXPERTS)
+    experts = num_experts(script)
     if experts is None:
         # a described model without experts is dense, though the scenario's has some
-        result.state("model.moe.num_experts", None, NUM_LAYERS)
+        stating = NUM_EXPERTS if script.has(NUM_EXPERTS) else NUM_LAYERS
+        result.state("model.moe.num_experts", None, stating)
         return
     result.state("model.moe.num_experts", experts, NUM_EXPERTS)
     top_k, width = names["model.moe.top_k"], names["model.moe.expert_ffn_hidden_size"]

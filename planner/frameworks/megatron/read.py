@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from planner.frameworks.megatron import flags, rules
-from planner.frameworks.megatron.model import read_model
+from planner.frameworks.megatron.model import num_experts, read_model
 from planner.frameworks.megatron.stages import read_stages
 from planner.frameworks.script import Interpretation, LaunchScript, integer_of
 from planner.frameworks.target import target, text_of
@@ -15,7 +15,7 @@ from planner.problem.scenario import Scenario
 
 NAME = "megatron"
 
-DEFAULT_ORDER, DP_OUTSIDE_ORDER = "tp-cp-dp-pp", "tp-cp-pp-dp"
+DEFAULT_ORDER = "tp-cp-dp-pp"
 
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """What Megatron's FSDP shards, by its strategy."""
@@ -164,7 +164,10 @@ def _read_experts(
     result: Interpretation, scenario: Scenario, table_values: dict[str, Any], degrees: Degrees
 ) -> None:
     script = result.script
-    dense = scenario.model.moe is None and not script.has(flags.NUM_EXPERTS)
+    experts = num_experts(script)
+    if experts is not None:
+        _check_experts_of_a_token(script, experts)
+    dense = scenario.model.moe is None and experts is None
     if dense and degrees.ep == 1:
         return
     name = flags.EXPERT_TENSOR_SIZE
@@ -178,6 +181,31 @@ def _read_experts(
         result.state("dispatcher", dispatcher, flags.DISPATCHER, flags.FLEX_BACKEND)
         if not script.has(flags.DISPATCHER):
             result.note_default("dispatcher", f"allgather: without {flags.DISPATCHER}")
+
+
+def _check_experts_of_a_token(script: LaunchScript, experts: int) -> None:
+    """Refuse fewer experts than a token visits, by default 2.
+
+    One expert is a legal model of Megatron's with --moe-router-topk 1 and a softmax before it. With
+    the default it starts, and stops in the first step: transformer_config.py does not compare the
+    two numbers, and the router's torch.topk (moe_utils.py) cannot take 2 of 1 column.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    name = target(NAME).names["model.moe.top_k"]
+    top_k = script.integer(name, 2) or 2
+    if top_k > experts and script.has(name):
+        raise script.wrong(
+            name, f"experts for every token are more than {flags.NUM_EXPERTS} {experts}",
+            f"an integer from 1 to {experts}",
+        )  # fmt: skip
+    if top_k > experts:
+        raise script.wrong(
+            flags.NUM_EXPERTS,
+            f"is fewer than the {top_k} experts of every token, the default of {name}",
+            f"an integer >= {top_k}, or {name} 1 with {flags.PRE_SOFTMAX}",
+        )
 
 
 def _read_context_parallelism(result: Interpretation, cp: int) -> None:

@@ -69,6 +69,8 @@ def _read_data_parallelism(result: Interpretation, given: _Inputs, num_accelerat
     replicate = script.degree(names["dp_replicate"])
     result.state("dp_replicate", replicate, names["dp_replicate"])
     shard = script.integer(names["dp_shard"], -1, minimum=-1)
+    if shard == 0:
+        raise script.wrong(names["dp_shard"], "is of the wrong kind", "-1, or an integer >= 1")
     if shard == -1 or shard is None:  # torchtitan's default
         shard = max(num_accelerators // (given.tp * given.cp * given.pp * replicate), 1)
         result.note_default(

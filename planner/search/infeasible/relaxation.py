@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.cost import memory
 from planner.cost.context import CostContext
-from planner.cost.stages import candidate_stages
+from planner.cost.stages import candidate_ranks
 from planner.layouts.layout import LayoutTable
 from planner.problem.cluster import Cluster
 from planner.problem.precision import RECIPES
@@ -52,7 +52,7 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
         over = float(peak_upper_ends(ctx, table, usage)[i]) - capacity
     layout = table.row(i)
     worst = int(np.argmax(total[:, i]))
-    stage = np.asarray(candidate_stages(ctx, layout).stage)
+    stage = np.asarray(candidate_ranks(ctx, layout).stage)
     terms = {
         f.name: float(np.broadcast_to(getattr(usage, f.name), total.shape)[worst, i])
         for f in fields(usage)
