@@ -186,8 +186,8 @@ def calibrate_errors(
     """Fit the prediction intervals to the fitted half of measured runs (default: the published
     ones), and hold them against the other half.
 
-    Those that ship are scenarios/published/prediction_errors.yaml; write them anew after a change
-    of the cost model or of coefficients.
+    Those that ship are in scenarios/published/prediction_intervals.yaml; write them anew after a
+    change of the cost model or of coefficients.
     """
     from planner import api
     from planner.cli.output import show, write_file

@@ -292,7 +292,7 @@ class EndTimes:
     loss: Numeric  # logits traffic of the loss, forward and backward
 
 
-LOSS_BYTES_PER_LOGIT = 24.0
+LOSS_TRAFFIC_BYTES_PER_LOGIT = 24.0
 """Cast to FP32 (2+4), maximum (4), exponential and sum (4+4), gradient (4+2): one kernel each."""
 
 EMBEDDING_PASSES = 7.0
@@ -329,5 +329,5 @@ def _end_times(
         embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
         head=head.both,
         head_weight_gradients=0.0 if ctx.software.only_1f1b else head.weight_gradients,
-        loss=heads * stream(ctx, multiplier * tokens * own_logits * LOSS_BYTES_PER_LOGIT),
+        loss=heads * stream(ctx, multiplier * tokens * own_logits * LOSS_TRAFFIC_BYTES_PER_LOGIT),
     )

@@ -76,7 +76,7 @@ def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Stage
         kept = place_activations(layout, kept, largest_layer_bytes(ctx, layout)).on_device
         fragmenting = np.minimum(fragmenting, kept)
     is_last = reduce(np.logical_or, [stage.is_last for stage in stages])
-    logits = is_last * logits_bytes(ctx, layout)
+    logits = is_last * logits_memory_bytes(ctx, layout)
     zeros = 0.0 * states.parameters  # so that terms alike on all stages have the others' shape
     return StageMemory(
         parameters=states.parameters,
@@ -148,7 +148,7 @@ def largest_layer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
 FP32_BYTES = 4
 
 
-def logits_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
+def logits_memory_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
     """Bytes of the loss of one micro-batch: logits, copies and gradients of a rank's vocabulary.
 
     Gathered over tp, each rank holds the whole vocabulary, and with it the gathered 16-bit

@@ -83,7 +83,7 @@ class Software(Strict):
     # What may be offloaded to the host's memory; offloading nothing is always allowed.
     offloads: tuple[Offload, ...] = ()
     # Whether LM head and loss can run over one chunk of the sequence after the other.
-    chunks_loss: bool = False
+    loss_chunks: bool = False
     # Whether one kernel multiplies for all experts of a rank, or one kernel for each.
     groups_matmuls: bool = False
     gradient_bytes: Bytes

@@ -240,7 +240,7 @@ CASES: Mapping[str, tuple[dict[str, Any], list[Layout], list[Layout]]] = {
     ),
     "no-loss-chunks": ({}, [L()], [L(loss_chunks=2)]),
     "loss-chunks-divide": (
-        {"chunks_loss": True},
+        {"loss_chunks": True},
         [L(loss_chunks=8), L(loss_chunks=TOKENS), L(loss_chunks=TOKENS // 2, cp=2)],
         [L(loss_chunks=11), L(loss_chunks=TOKENS, cp=2)],
     ),

@@ -116,14 +116,14 @@ _RULES = (
         "the framework computes the loss of all tokens at once",
         ("loss_chunks",),
         lambda ctx, x: np.asarray(x.loss_chunks) == 1,
-        applies=lambda software: not software.chunks_loss,
+        applies=lambda software: not software.loss_chunks,
     ),
     _ProfileRule(
         "loss-chunks-divide",
         "sequence_length/cp is a multiple of loss_chunks",
         ("loss_chunks", "cp"),
         lambda ctx, x: divides(x.loss_chunks * x.cp, ctx.training.sequence_length),
-        applies=lambda software: software.chunks_loss,
+        applies=lambda software: software.loss_chunks,
     ),
     _ProfileRule(
         "sp-always",
