@@ -32,7 +32,7 @@ from planner.problem.software import Software
 SHIPPED = "scenarios/published/prediction_intervals.yaml"
 
 KINDS = (
-    "new-part", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",
+    "new-accelerator", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",
 )  # fmt: skip
 """Kinds of jobs, the first that holds: an accelerator type whose clock under load was never fitted
 to runs; software whose coefficients were not; a mixture of experts; main matmuls in fewer than 16
@@ -93,7 +93,7 @@ def is_known(accelerator: Accelerator) -> bool:
 def kind_index(ctx: CostContext, layout: LayoutLike) -> Integer:
     """Position in KINDS of a layout (or of each row of a table)."""
     of_scenario = {
-        "new-part": not is_known(ctx.accelerator),
+        "new-accelerator": not is_known(ctx.accelerator),
         "new-software": not is_fitted(ctx.software),
         "experts": ctx.model.moe is not None,
         "low-precision": ctx.low_precision,

@@ -70,7 +70,7 @@ def test_what_a_scenario_says_comes_before_its_layout(layout: Layout) -> None:
     known = topology(accelerator=accelerator().replace(sustained_fraction=CLOCK))
     fp8 = training(precision="fp8")
     assert kind(context(training=fp8, topology=known), layout) == "new-software"
-    assert kind(fitted(training=fp8, topology=topology()), layout) == "new-part"
+    assert kind(fitted(training=fp8, topology=topology()), layout) == "new-accelerator"
 
 
 def test_a_profile_is_fitted_if_some_number_is() -> None:
@@ -135,7 +135,7 @@ def test_shipped_intervals_are_read_once_and_hold_their_prediction() -> None:
         assert all(0.5 < end.low <= 1 <= end.high < 2 for end in table.values())
     new, known = (shipped.step_seconds[k] for k in ("new-software", "model-parallel"))
     assert new.high > known.high  # what was never fitted is less certain
-    assert shipped.step_seconds["new-part"].high > known.high
+    assert shipped.step_seconds["new-accelerator"].high > known.high
 
 
 @pytest.mark.parametrize(

@@ -78,19 +78,19 @@ def test_weighted_quantiles_count_a_value_as_often_as_it_weighs() -> None:
 
 def test_each_new_accelerator_counts_once(rows: Rows, make_run: MakeRun) -> None:
     """Ninety rows of one accelerator and thirty of another: half of the weight each."""
-    many = rows(np.exp(np.full(90, 0.2)), "new-part")
+    many = rows(np.exp(np.full(90, 0.2)), "new-accelerator")
     other = predict(job_of(make_run(gpu="A100-80G-SXM", attention="flash-v2")))
     few = []
     for number in range(30):
         run = make_run(source=f"s/{number}", seconds=other.step_seconds * np.exp(-0.2),
                        gpu="A100-80G-SXM", attention="flash-v2")  # fmt: skip
-        few.append(replace(other, job=replace(other.job, run=run), interval_kind="new-part"))
-    low, high = ends(many + few)["new-part"]
+        few.append(replace(other, job=replace(other.job, run=run), interval_kind="new-accelerator"))
+    low, high = ends(many + few)["new-accelerator"]
     assert (np.log(low), np.log(high)) == pytest.approx((-0.2, 0.2), abs=1e-3)
     low, high = ends([replace(row, interval_kind=OLD) for row in many + few])[OLD]
     assert np.log(low) == pytest.approx(-0.2, abs=1e-3)  # a quarter of all rows
-    many_more = rows(np.exp(np.full(900, 0.2)), "new-part")
-    assert ends(many_more + few)["new-part"] == ends(many + few)["new-part"]
+    many_more = rows(np.exp(np.full(900, 0.2)), "new-accelerator")
+    assert ends(many_more + few)["new-accelerator"] == ends(many + few)["new-accelerator"]
 
 
 def test_kinds_of_few_rows_take_the_ends_of_all(rows: Rows) -> None:
