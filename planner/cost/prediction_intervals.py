@@ -32,7 +32,8 @@ from planner.problem.software import Software
 SHIPPED = "scenarios/published/prediction_intervals.yaml"
 
 KINDS = (
-    "new-accelerator", "new-software", "experts", "low-precision", "model-parallel", "data-parallel",
+    "new-accelerator", "new-software", "experts", "low-precision", "model-parallel",
+    "data-parallel",
 )  # fmt: skip
 """Kinds of jobs, the first that holds: an accelerator type whose clock under load was never fitted
 to runs; software whose coefficients were not; a mixture of experts; main matmuls in fewer than 16
