@@ -1,4 +1,4 @@
-"""What mkdocs does beside its own: pages made from the program, and a nav of what there is."""
+"""Hooks of mkdocs: pages made from the program, and a nav without pages that do not exist."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-MADE = ("reference/commands.md", "reference/files.md")
+MADE = ("reference/layout-keys.md", "reference/commands.md", "reference/files.md")
 KINDS = {
     "scenario": "A job: model, cluster, batch, software, and restrictions on the search.",
-    "topology": "A cluster: its accelerator and its tiers, inner to outer.",
+    "topology": "A cluster: its accelerator type and its tiers, innermost first.",
     "model": "A model: its sizes, experts, patterns.",
-    "accelerator": "A part: peaks, memory, kernels.",
-    "fabric": "A link: bandwidth, latencies, efficiencies.",
-    "software": "A framework: rules, schedules, and the few numbers it costs.",
-    "inventory": "The nodes a cluster really has.",
+    "accelerator": "An accelerator type: peaks, memory, kernels.",
+    "fabric": "The links of a tier: bandwidth, latencies, efficiencies.",
+    "software": "A framework: its rules, its schedules, and a few fitted numbers.",
+    "inventory": "The nodes that a cluster really has.",
     "sweep": "Many scenarios: a base, and axes of values for its keys.",
 }
 
 
 def on_config(config: Any) -> Any:
-    """Leave pages out of the nav that are not there."""
+    """Leave pages that do not exist out of the nav."""
     config.nav = _present(config.nav)
     return config
 
 
 def _present(nav: Any) -> Any:
-    found = []
+    present = []
     for item in nav:
-        (title, inner), *_ = item.items() if isinstance(item, dict) else [(None, item)]
-        if isinstance(inner, list):
-            inner = _present(inner)
-            if inner:
-                found.append({title: inner})
-        elif inner in MADE or (HERE / inner).is_file():
-            found.append(item)
-    return found
+        (title, entry), *_ = item.items() if isinstance(item, dict) else [(None, item)]
+        if isinstance(entry, list):
+            entry = _present(entry)
+            if entry:
+                present.append({title: entry})
+        elif entry in MADE or (HERE / entry).is_file():
+            present.append(item)
+    return present
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -50,7 +50,30 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def pages() -> dict[str, str]:
     """The made pages, name to text."""
-    return {MADE[0]: commands_page(), MADE[1]: files_page()}
+    return dict(zip(MADE, (layout_keys_page(), commands_page(), files_page()), strict=True))
+
+
+# ---------------------------------------------------------------- layout keys
+
+
+def layout_keys_page() -> str:
+    """Every layout key, from the program's table of them."""
+    from planner.layouts.keys import KEYS
+
+    lines = [
+        "# Layout keys\n\nMade from the program's table of keys (`planner/layouts/keys.py`). "
+        "`--layout` takes them as `KEY=VALUE`, joined by commas: `--layout tp=8,pp=4,mbs=1`. The "
+        "`search:` section of a scenario lists values of them. The column *without it* says which "
+        "value `--layout` takes if the key is not given; *search* says what the search does if "
+        "`search:` does not list the key.\n",
+        "| key | meaning | takes | without it | search |",
+        "|---|---|---|---|---|",
+    ]
+    for name, key in KEYS.items():
+        without = key.usually or f"default {str(key.default).lower()}"
+        cells = (key.meaning, key.allowed, without, key.choice.value)
+        lines.append(f"| `{name}` | {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
 
 
 # ---------------------------------------------------------------- commands
@@ -62,24 +85,24 @@ def commands_page() -> str:
 
     from planner.cli import main
 
-    parts = [
+    sections = [
         "# Commands\n\nMade from the program's own help. Exit codes: 0 done, 1 no layout fits or a "
         "target cannot express the plan, 2 bad input. `--json` prints one document and nothing "
         "else.\n"
     ]
     for path, command in _commands(main, ("planner",)):
         ctx = click.Context(command, info_name=" ".join(path), max_content_width=90)
-        parts.append(f"## {' '.join(path)}\n\n```text\n{command.get_help(ctx)}\n```\n")
-    return "\n".join(parts)
+        sections.append(f"## {' '.join(path)}\n\n```text\n{command.get_help(ctx)}\n```\n")
+    return "\n".join(sections)
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         yield path, command
         return
-    for name in sorted(inner):
-        yield from _commands(inner[name], (*path, name))
+    for name in sorted(subcommands):
+        yield from _commands(subcommands[name], (*path, name))
 
 
 # ---------------------------------------------------------------- files
@@ -87,14 +110,14 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 def files_page() -> str:
     """Every key of every kind of file, from the JSON Schemas."""
-    parts = [
+    sections = [
         "# Files\n\nMade from the JSON Schemas (`planner schema scenario` prints one for editors). "
         "A quantity is text with a unit. A *figure* is a mapping `{value, source, status}` with "
         "status datasheet, measured, fitted or assumed. Unknown keys, wrong kinds and missing "
         "sources are errors with file, line and the nearest valid choice.\n"
     ]
-    parts += [_kind(kind, says) for kind, says in KINDS.items()]
-    return "\n".join(parts)
+    sections += [_kind(kind, description) for kind, description in KINDS.items()]
+    return "\n".join(sections)
 
 
 def _schema(kind: str) -> Mapping[str, Any]:
@@ -107,30 +130,32 @@ def _schema(kind: str) -> Mapping[str, Any]:
     return classes[kind].model_json_schema(by_alias=True)
 
 
-def _kind(kind: str, says: str) -> str:
+def _kind(kind: str, description: str) -> str:
     schema = _schema(kind)
-    inside = schema.get("$defs", {})
-    whole = {name.casefold() for name in KINDS}
-    tables = [f"## {kind.capitalize()}\n\n{says}\n\n{_table(schema, inside)}\n"]
-    for name in _parts(schema, inside, whole - {kind}):
+    definitions = schema.get("$defs", {})
+    files = {name.casefold() for name in KINDS}
+    tables = [f"## {kind.capitalize()}\n\n{description}\n\n{_table(schema, definitions)}\n"]
+    for name in _nested(schema, definitions, files - {kind}):
         if name.casefold() != kind:
             title = f"### {kind.capitalize()}: {_words(name)}"
-            tables.append(f"{title}\n\n{_table(inside[name], inside)}\n")
+            tables.append(f"{title}\n\n{_table(definitions[name], definitions)}\n")
     return "\n".join(tables)
 
 
-def _parts(schema: Mapping[str, Any], inside: Mapping[str, Any], stop: set[str]) -> list[str]:
-    """Names of the parts that a schema is made of, in order; those of `stop` are files of their
-    own."""
-    found: list[str] = []
+def _nested(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], excluded: set[str]
+) -> list[str]:
+    """Names of the definitions that a schema refers to, in order; those of `excluded` are files of
+    their own."""
+    names: list[str] = []
 
     def walk(value: Any) -> None:
         if isinstance(value, Mapping):
             reference = value.get("$ref", "")
             name = reference.rpartition("/")[2]
-            if name and name not in found and name.casefold() not in stop:
-                found.append(name)
-                walk(inside[name])
+            if name and name not in names and name.casefold() not in excluded:
+                names.append(name)
+                walk(definitions[name])
             for child in value.values():
                 walk(child)
         elif isinstance(value, list):
@@ -138,24 +163,25 @@ def _parts(schema: Mapping[str, Any], inside: Mapping[str, Any], stop: set[str])
                 walk(child)
 
     walk({key: value for key, value in schema.items() if key != "$defs"})
-    return found
+    return names
 
 
-def _table(schema: Mapping[str, Any], inside: Mapping[str, Any]) -> str:
-    needed = schema.get("required", ())
+def _table(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    required = schema.get("required", ())
     lines = ["| key | takes | needed |", "|---|---|---|"]
     for key, value in schema.get("properties", {}).items():
         default = value.get("default")
         plain = default is not None and not isinstance(default, dict | list)
-        need = "yes" if key in needed else f"no: {_cell(default)}" if plain else "no"
-        lines.append(f"| `{key}` | {_takes(value, inside)} | {need} |")
+        need = "yes" if key in required else f"no: {_cell(default)}" if plain else "no"
+        lines.append(f"| `{key}` | {_takes(value, definitions)} | {need} |")
     return "\n".join(lines)
 
 
-def _takes(value: Mapping[str, Any], inside: Mapping[str, Any]) -> str:
+def _takes(value: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "anyOf" in value:
-        arms = [_takes(arm, inside) for arm in value["anyOf"] if arm.get("type") != "null"]
-        return " or ".join(sorted(dict.fromkeys(arms), key=lambda arm: arm.startswith("a list")))
+        choices = [one for one in value["anyOf"] if one.get("type") != "null"]
+        texts = dict.fromkeys(_takes(one, definitions) for one in choices)
+        return " or ".join(sorted(texts, key=lambda text: text.startswith("a list")))
     if "$ref" in value:
         name = value["$ref"].rpartition("/")[2]
         return f"{_words(name)} (a mapping)"
@@ -165,15 +191,15 @@ def _takes(value: Mapping[str, Any], inside: Mapping[str, Any]) -> str:
         return f"`{value['const']}`"
     kind = value.get("type", "anything")
     if isinstance(kind, list):
-        return " or ".join(_takes({"type": one}, inside) for one in kind)
+        return " or ".join(_takes({"type": one}, definitions) for one in kind)
     if kind == "array":
         items = value.get("items")
-        return f"a list of: {_takes(items, inside)}" if items else "a list"
+        return f"a list of: {_takes(items, definitions)}" if items else "a list"
     if kind == "object":
         figure = value.get("properties", {}).get("value")
         if figure is not None:
             return f"a figure: {_cell(figure.get('description', 'a number'))}"
-        return f"a mapping to: {_takes(value['additionalProperties'], inside)}" \
+        return f"a mapping to: {_takes(value['additionalProperties'], definitions)}" \
             if isinstance(value.get("additionalProperties"), Mapping) else "a mapping"  # fmt: skip
     bounds = [
         f"{sign} {value[name]:,}" for name, sign in
