@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-GENERATED = ("reference/commands.md", "reference/files.md")
+GENERATED = ("reference/layout-keys.md", "reference/commands.md", "reference/files.md")
 KINDS = {
     "scenario": "A job: model, cluster, batch, software, and restrictions on the search.",
     "topology": "A cluster: its accelerator and its tiers, inner to outer.",
@@ -50,7 +50,30 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def pages() -> dict[str, str]:
     """The generated pages, name to text."""
-    return {GENERATED[0]: commands_page(), GENERATED[1]: files_page()}
+    return dict(zip(GENERATED, (layout_keys_page(), commands_page(), files_page()), strict=True))
+
+
+# ---------------------------------------------------------------- layout keys
+
+
+def layout_keys_page() -> str:
+    """Every layout key, from the program's table of them."""
+    from planner.layouts.keys import KEYS
+
+    lines = [
+        "# Layout keys\n\nGenerated from the program's table of keys (`planner/layouts/keys.py`). "
+        "`--layout` takes them as `KEY=VALUE`, joined by commas: `--layout tp=8,pp=4,mbs=1`. The "
+        "`search:` section of a scenario lists values of them. The column *without it* says which "
+        "value `--layout` takes if the key is not given; *search* says what the search does if "
+        "`search:` does not list the key.\n",
+        "| key | meaning | takes | without it | search |",
+        "|---|---|---|---|---|",
+    ]
+    for name, key in KEYS.items():
+        without = key.usually or f"default {str(key.default).lower()}"
+        cells = (key.meaning, key.allowed, without, key.choice.value)
+        lines.append(f"| `{name}` | {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
 
 
 # ---------------------------------------------------------------- commands
@@ -149,10 +172,8 @@ def _table(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     for key, value in schema.get("properties", {}).items():
         default = value.get("default")
         has_scalar_default = default is not None and not isinstance(default, dict | list)
-        if key in required:
-            cell = "yes"
-        else:
-            cell = f"no: {_cell(default)}" if has_scalar_default else "no"
+        optional = f"no: {_cell(default)}" if has_scalar_default else "no"
+        cell = "yes" if key in required else optional
         lines.append(f"| `{key}` | {_takes(value, definitions)} | {cell} |")
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from planner import api
 from planner.cli import main
+from planner.layouts.keys import KEYS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -147,6 +148,15 @@ def test_every_key_is_in_the_reference(kind: str) -> None:
     whole = hooks().files_page()
     assert {key for key in api.schema(kind)["properties"] if f"| `{key}` |" not in page} == set()
     assert {key for key in keys if f"| `{key}` |" not in whole} == set()
+
+
+def test_every_layout_key_is_in_the_reference() -> None:
+    page = hooks().pages()["reference/layout-keys.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(KEYS)
+    for row, key in zip(rows, KEYS.values(), strict=True):
+        assert row.startswith(f"| `{key.name}` | {key.meaning} | ")
+        assert row.count(" | ") == 4
 
 
 @pytest.mark.slow

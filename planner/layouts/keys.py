@@ -78,11 +78,11 @@ class Form(Enum):
 
 
 class Choice(Enum):
-    """What the search does with a key where `search:` lists no values of it."""
+    """What the search does with a key for which `search:` lists no values."""
 
-    SEARCHED = "all its legal values are searched"
-    DEFAULT = "its default is taken; other values are searched where `search:` lists them"
-    GIVEN = "never restricted: it follows from other choices, or is given whole"
+    SEARCHED = "its legal values are searched, or it follows from other choices"
+    DEFAULT = "the default is taken"
+    GIVEN = "cannot be listed; `search.stages` says whether splits are searched"
 
 
 Document = Mapping[str, Any]
