@@ -142,7 +142,7 @@ class CostContext:
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides layers, in layers (`layouts.stage_split`)."""
+        """What the first and last stage hold besides layers, in layers (`cost.stage_split`)."""
         return self.software.reserved_layers(self.model)
 
     @property
