@@ -18,10 +18,10 @@ from planner.cost.context import CostContext
 from planner.cost.memory import limit_bytes
 from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
+from planner.problem.fills import fills
 from planner.problem.scenario import Scenario, Search
 from planner.search.infeasible.conflict import conflict, minimal, smallest_hitting_set
 from planner.search.infeasible.relaxation import MAX_MULTIPLE
-from planner.search.placement import fills
 from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
