@@ -146,6 +146,15 @@ class CostContext:
         return self.software.reserved_layers(self.model)
 
     @property
+    def limit_bytes(self) -> dict[Literal["fits", "fragile"], float]:
+        """Verdict → the bytes up to which a peak has it or a better one (`cost.memory`)."""
+        capacity = float(self.accelerator.hbm_bytes)
+        return {
+            "fits": capacity * (1.0 - float(self.software.fragile_fraction)),
+            "fragile": capacity,
+        }
+
+    @property
     def query_size(self) -> int:
         """Elements of all queries per token."""
         return self.model.num_attention_heads * self.model.qk_head_dim

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.cost.memory import limit_bytes
 from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
 from planner.problem.fills import fills
@@ -72,7 +71,7 @@ def left(one: Scenario, kept: set[str], all_rules: bool) -> bool:
     if "num_accelerators" not in kept:
         most = one.topology.num_accelerators // one.num_accelerators
         counts = [one.num_accelerators * k for k in range(1, min(most, MAX_MULTIPLE) + 1)]
-    limit = limit_bytes(CostContext.of(one), "fits")
+    limit = CostContext.of(one).limit_bytes["fits"]
     asked = {name.removeprefix("search.") for name in kept if name.startswith("search.")}
     return any(
         all(getattr(row, key) in getattr(one.search, key) for key in asked)
