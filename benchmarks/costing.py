@@ -19,8 +19,9 @@ from planner.api import load_scenario
 from planner.cost import memory, step
 from planner.cost.context import CostContext
 from planner.layouts.layout import LayoutTable
+from planner.problem.fills import fills
 from planner.search.layout_problem import LayoutProblem, splits_of
-from planner.search.placement import fills, order_placements
+from planner.search.placement import order_placements
 from planner.search.space.enumerate import layouts
 
 BLOCK = 16384

@@ -20,10 +20,11 @@ import numpy as np
 
 from planner.api import load_scenario, plan
 from planner.cost.context import CostContext
+from planner.problem.fills import fills
 from planner.problem.scenario import Scenario
 from planner.search.interface import NO_CONSTRAINTS
 from planner.search.layout_problem import LayoutProblem
-from planner.search.placement import count_placements, fills
+from planner.search.placement import count_placements
 from planner.search.placement_rows import allowed_blocks, join_blocks
 from planner.search.space.enumerate import layouts
 from planner.search.space.limits import fits_in_memory

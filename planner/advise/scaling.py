@@ -11,7 +11,6 @@ from planner.errors import InputError
 from planner.planning.document import LayoutValue
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
-from planner.search.placement import fills
 
 WASTED_FRACTION = 0.5
 """Marginal efficiency below which added accelerators are called wasted."""
@@ -61,9 +60,9 @@ def default_counts(scenario: Scenario) -> tuple[list[int], list[int]]:
     halves = [now // 2**k for k in range(HALVINGS, 0, -1) if now % 2**k == 0]
     doubles = [now * 2**k for k in range(1, MOST_DOUBLINGS + 1) if now * 2**k <= most]
     first, later = doubles[:DOUBLINGS], doubles[DOUBLINGS:]
-    widths = scenario.topology.widths
-    tried = [n for n in (*halves, now, *first) if fills(widths, n)]
-    return tried, [] if scenario.model.moe is not None else [n for n in later if fills(widths, n)]
+    fills = scenario.topology.fills
+    tried = [n for n in (*halves, now, *first) if fills(n)]
+    return tried, [] if scenario.model.moe is not None else [n for n in later if fills(n)]
 
 
 def scaling_curve(

@@ -15,6 +15,7 @@ table of many. From single formulas up to the step:
     recompute           what each recompute choice repeats, and what it keeps
     offload             what lives in the host's memory, and the optimizer's step there
     layer_work          a layer's kernels with recompute, by kind of layer
+    stage_split         how layers fall on the stages and chunks of a pipeline
     stages              which stages and layers ranks hold, folded pipelines among them
     pipeline            micro-batches in flight, bubbles
     channels, traffic   what each group moves, how often, and what can hide it

@@ -11,13 +11,13 @@ from planner.cost.context import CostContext
 from planner.cost.layer_costs import LayerCosts, end_passes, layer_costs, layer_passes
 from planner.cost.passes import Passes
 from planner.cost.pipeline import overlapped_share, runs_both_passes
+from planner.cost.stage_split import default_stage_layers
 from planner.cost.stages import StageLayers, UnfoldedPipeline, stage_of, unfold
 from planner.cost.step import layout_costs
 from planner.cost.traffic import Splits, channel_costs
 from planner.layouts.layout import Layout
 from planner.layouts.numeric import Numeric
 from planner.layouts.schedules import Pipeline
-from planner.layouts.stage_split import default_stage_layers
 from planner.layouts.timeline import ChunkPasses
 
 

@@ -142,8 +142,17 @@ class CostContext:
 
     @property
     def reserved(self) -> tuple[int, int]:
-        """What the first and last stage hold besides layers, in layers (`layouts.stage_split`)."""
+        """What the first and last stage hold besides layers, in layers (`cost.stage_split`)."""
         return self.software.reserved_layers(self.model)
+
+    @property
+    def limit_bytes(self) -> dict[Literal["fits", "fragile"], float]:
+        """Verdict → the bytes up to which a peak has it or a better one (`cost.memory`)."""
+        capacity = float(self.accelerator.hbm_bytes)
+        return {
+            "fits": capacity * (1.0 - float(self.software.fragile_fraction)),
+            "fragile": capacity,
+        }
 
     @property
     def query_size(self) -> int:

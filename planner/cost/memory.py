@@ -277,18 +277,12 @@ def host_holds(ctx: CostContext, layout: LayoutLike) -> Boolean:
 # ---------------------------------------------------------------- verdicts
 
 
-def limit_bytes(ctx: CostContext, verdict: str) -> float:
-    """Bytes up to which a peak has this verdict or a better one."""
-    capacity = float(ctx.accelerator.hbm_bytes)
-    return capacity * (1.0 - float(ctx.software.fragile_fraction) * (verdict == "fits"))
-
-
 def verdict_index(ctx: CostContext, layout: LayoutLike, peak_bytes: Numeric) -> Integer:
     """Position in VERDICTS: fits below the band under capacity, fragile inside it, no above.
 
     No as well where the host's memory does not hold what is offloaded.
     """
     fits, fragile, no = (VERDICTS.index(verdict) for verdict in ("fits", "fragile", "no"))
-    in_band = peak_bytes > limit_bytes(ctx, "fits")
-    above = (peak_bytes > limit_bytes(ctx, "fragile")) | ~np.asarray(host_holds(ctx, layout))
+    in_band = peak_bytes > ctx.limit_bytes["fits"]
+    above = (peak_bytes > ctx.limit_bytes["fragile"]) | ~np.asarray(host_holds(ctx, layout))
     return np.where(above, no, np.where(in_band, fragile, fits))

@@ -16,11 +16,11 @@ from planner.cost.layers import num_layers
 from planner.cost.memory import memory_of
 from planner.cost.model_states import Parameters, device_state_bytes, stage_parameters
 from planner.cost.offload import offloads_activations
+from planner.cost.stage_split import default_stage_layers, placed_layers
 from planner.cost.stages import RankStage, RankStages, count_by_kind
 from planner.cost.step import LayoutCosts, costs_of_stages
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
-from planner.layouts.stage_split import default_stage_layers, placed_layers
 
 # ---------------------------------------------------------------- of the step
 

@@ -9,7 +9,7 @@ and no other. *Folded* schedules lay more stages over the ranks, so that a rank 
                      holds stages r and 2·pp − 1 − r
 
 `unfold` gives the stages that one micro-batch passes, and a `RankStage` is one of them as a rank
-holds it. How many layers each stage has is said in `planner.layouts.stage_split`.
+holds it. How many layers each stage has is said in `planner.cost.stage_split`.
 
 Arrays over stages carry them first: shape (S, …) for S stages that are looked at.
 """
@@ -23,10 +23,7 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.layers import layer_kinds
-from planner.layouts.keys import SCHEDULES, V_SHAPED
-from planner.layouts.layout import Layout, LayoutLike
-from planner.layouts.numeric import Boolean, Integer, Numeric
-from planner.layouts.stage_split import (
+from planner.cost.stage_split import (
     NONE,
     Reserved,
     SplitLike,
@@ -36,6 +33,9 @@ from planner.layouts.stage_split import (
     given_stages,
     placed_layers,
 )
+from planner.layouts.keys import SCHEDULES, V_SHAPED
+from planner.layouts.layout import Layout, LayoutLike
+from planner.layouts.numeric import Boolean, Integer, Numeric
 from planner.problem.blocks import LETTERS
 from planner.problem.model import Model
 

@@ -46,11 +46,11 @@ from planner.cost.pipeline import (
     runs_in_rounds,
 )
 from planner.cost.recompute import RecomputedShares, counts_layers, recomputed_shares
+from planner.cost.stage_split import LastTurn, given_stages, last_turn
 from planner.cost.stages import MOST_LAYERS, RankStages, candidate_ranks, rank_stages
 from planner.cost.traffic import Splits, Traffic, channel_costs, layout_traffic
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
-from planner.layouts.stage_split import LastTurn, given_stages, last_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class LayoutCosts:
     them. parameters: of the rank with the most, shape (…).
     bounds_all_splits: whether the step shall be a lower bound over all stage splits. Then the
     slowest stage has at least the shortest slot of the ranks that are costed, and the mean one.
-    last_turn: see `layouts.stage_split`; None where no row passes its chunks in rounds.
+    last_turn: see `cost.stage_split`; None where no row passes its chunks in rounds.
     """
 
     kinds: tuple[KindTimes, ...]
@@ -340,7 +340,7 @@ def _last_turn_seconds(layout: LayoutLike, costs: LayoutCosts, slots: _Slots) ->
 
     In its turn all ranks wait for the slowest chunk: for the last one if that takes longer, with
     the head, than the chunk of the stage with the most layers. The difference adds to that stage's
-    slots, less what is passed sooner (`planner.layouts.stage_split.LastTurn`).
+    slots, less what is passed sooner (`planner.cost.stage_split.LastTurn`).
     """
     turn = costs.last_turn
     if turn is None:

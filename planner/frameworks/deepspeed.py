@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.stage_split import layers_by_stage
 from planner.frameworks.job import (
     Job,
     Refusal,
@@ -25,7 +26,6 @@ from planner.frameworks.rule import Rule, SettingsRule
 from planner.frameworks.script import LEFT_TO_PROGRAM, Interpretation, LaunchScript
 from planner.frameworks.target import Settings, target
 from planner.frameworks.text import stamp
-from planner.layouts.stage_split import layers_by_stage
 from planner.problem.scenario import Scenario
 
 NAME = "deepspeed"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.cost.stage_split import chunk_layers
 from planner.errors import ExportError
 from planner.frameworks.target import Settings, Target, text_of
 from planner.layouts.grids import EXPERT_GRID
 from planner.layouts.keys import KEYS
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import Order, order_atoms
-from planner.layouts.stage_split import chunk_layers
 from planner.problem.scenario import Scenario
 
 

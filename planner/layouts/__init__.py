@@ -1,1 +1,1 @@
-"""What is decided: the keys of a layout, its grids, rank orders, schedules and stage split."""
+"""What is decided: the keys of a layout, its grids, rank orders and schedules."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.layouts.grids import DENSE_GRID, Grid, atom_degree
+from planner.layouts.grids import DENSE_GRID, Grid, atom_degree, grids_nest
 from planner.layouts.keys import KEYS, OVERLAPS, WITH_VIRTUAL_STAGES, WITHOUT_VIRTUAL_STAGES, Form
 from planner.layouts.numeric import Integer
 
@@ -126,6 +126,11 @@ class Layout:
     def edp(self) -> int:
         """Expert-data-parallel degree, tp · cp · dp / (etp · ep)."""
         return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
+    @property
+    def grids_nest(self) -> bool:
+        """Whether the experts' grid nests in the dense one, so that the layout has placements."""
+        return bool(grids_nest(self))
 
     def code(self, name: str) -> int:
         """The integer that stands for a key's value in a table."""
@@ -309,6 +314,11 @@ class LayoutTable:
     def edp(self) -> NDArray[np.int64]:
         """Expert-data-parallel degrees."""
         return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
+    @property
+    def grids_nest(self) -> NDArray[np.bool_]:
+        """Whether the experts' grid nests in the dense one, so that a row has placements."""
+        return np.asarray(grids_nest(self))
 
     def take(self, index: Any) -> LayoutTable:
         """The rows at `index` (a mask, a slice or positions)."""

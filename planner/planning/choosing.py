@@ -29,9 +29,8 @@ from planner.planning.options import (
 )
 from planner.planning.plan import Choice, Option, OptionStatus, Plan
 from planner.problem.scenario import Scenario
-from planner.search.family_bounds import family_bounds, peak_bounds
+from planner.search.family_bounds import lowest_peak_bound, lowest_step_bound
 from planner.search.interface import Progress, Watch, unwatched
-from planner.search.space.enumerate import families
 
 UNITS = {
     "time": "s a step",
@@ -199,15 +198,10 @@ def _raise_bound(candidate: _Candidate, objective: str) -> None:
         plain = objective != "least_memory" and not scenario.search.robust
         candidate.bound = factor * least_matmul_seconds(ctx) * (1.0 - PROVEN) if plain else 0.0
         return
-    table, _ = families(ctx, scenario.search)
-    if not len(table):
-        candidate.status, candidate.bound = "infeasible", inf
-    elif objective == "least_memory":
-        candidate.bound = float(peak_bounds(ctx, table).min())
-    else:
-        lowest = float(family_bounds(ctx, scenario.search, table).min())
-        candidate.bound = max(candidate.bound, factor * lowest)
-        candidate.status = "infeasible" if lowest == inf else candidate.status
+    bound_of_families = lowest_peak_bound if objective == "least_memory" else lowest_step_bound
+    lowest = bound_of_families(ctx, scenario.search)
+    candidate.bound = max(candidate.bound, factor * lowest)
+    candidate.status = "infeasible" if lowest == inf else candidate.status
 
 
 def least_matmul_seconds(ctx: CostContext) -> float:

@@ -109,11 +109,11 @@ def search_layouts(
 ) -> LayoutSearch:
     """Search the layouts of a scenario whose count and precision are known."""
     ctx = CostContext.of(scenario)
-    if scenario.search.objective == "least_memory":
-        lowest = search_lowest_memory(ctx, scenario.search, top_k, time_limit_seconds, watch)
-        return LayoutSearch(scenario, ctx, lowest.answer, lowest)
-    answer = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
-    return LayoutSearch(scenario, ctx, answer)
+    if scenario.search.objective != "least_memory":
+        answer = search_families(ctx, scenario.search, top_k, time_limit_seconds, watch)
+        return LayoutSearch(scenario, ctx, answer)
+    lowest = search_lowest_memory(ctx, scenario.search, top_k, time_limit_seconds, watch)
+    return LayoutSearch(scenario, ctx, lowest.answer, lowest)
 
 
 # ---------------------------------------------------------------- the batch of a layout

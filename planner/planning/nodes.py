@@ -22,7 +22,6 @@ from planner.planning.plan import GroupCrossings, NodesReport
 from planner.problem.cluster import Cluster, Piece
 from planner.search.inventory import choose_domains
 from planner.search.layout_problem import grid_of
-from planner.search.placement import fills
 
 Ints = NDArray[np.int64]
 
@@ -140,8 +139,7 @@ def seat_framework(ctx: CostContext, layout: Layout) -> Seated:
         InputError: the nodes hold the job in no equal blocks.
     """
     assert ctx.cluster is not None
-    possible = fills(ctx.cluster.widths, ctx.num_accelerators)
-    fill = next((fill for fill in possible if ctx.cluster.holds(fill)), None)
+    fill = next(ctx.cluster.fills(ctx.num_accelerators), None)
     if fill is None:
         raise InputError(
             f"{ctx.num_accelerators} ranks do not fall in equal blocks on the usable nodes",

@@ -14,7 +14,6 @@ import numpy as np
 from planner.problem.cluster import Cluster
 from planner.problem.scenario import Scenario
 from planner.problem.search_fields import FREE
-from planner.search.placement import fills
 
 
 def is_open(scenario: Scenario) -> bool:
@@ -78,20 +77,20 @@ def counts(scenario: Scenario) -> list[int]:
         return sorted(given)
     if scenario.inventory is not None:
         return sorted(_inventory_counts(Cluster.of(scenario.inventory, scenario.topology), most))
-    widths = scenario.topology.widths
+    topology = scenario.topology
     free = {most}
     # domains as full as they can be, and as full as a job on all accelerators fills them
-    for used in (widths, *fills(widths, most)[:1]):
-        for tier, width in enumerate(widths):
+    for used in (topology.widths, *topology.fills(most)[:1]):
+        for tier, width in enumerate(topology.widths):
             unit = prod(used[:tier])
             free |= {unit * k for k in range(1, width + 1) if unit * k <= most}
-    return sorted(number for number in free if fills(widths, number))
+    return sorted(number for number in free if topology.fills(number))
 
 
 def _inventory_counts(cluster: Cluster, most: int) -> set[int]:
     """The free counts of an inventory: of blocks as full as some domain of each tier below, as many
     as a domain of the next tier holds."""
-    given = next((fill for fill in fills(cluster.widths, most) if cluster.holds(fill)), ())
+    given = next(cluster.fills(most), ())
     free = {most} if given else set()
     inner: set[tuple[int, ...]] = {()}  # fills of the tiers below
     for tier in range(len(cluster.tiers)):

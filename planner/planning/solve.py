@@ -15,7 +15,6 @@ from typing import Any
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
-from planner.layouts.grids import grids_nest
 from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.assemble import empty_plan, plan_in_place, plan_of_search
 from planner.planning.choosing import Chosen, choice_of_batch, choose
@@ -199,7 +198,7 @@ def _keys_of(layout: GivenLayout) -> Mapping[str, Any]:
 
 def _evaluated(ctx: CostContext, scenario: Scenario, empty: Plan, layout: Layout) -> Plan:
     best = None
-    if grids_nest(layout):
+    if layout.grids_nest:
         problem = LayoutProblem(ctx, LayoutTable.from_layouts([layout]))
         constraints = SideConstraints(orders=scenario.search.orders)
         best = best_placement(problem, 0, scenario.search.tie_fraction, constraints)

@@ -1,9 +1,7 @@
 """The usable nodes of an inventory as nested domains, and which jobs they can hold.
 
-A job of n accelerators is placed in equal nested blocks: a fill (f_1 .. f_T) says that f_1
-accelerators of one innermost domain make a block, f_2 such blocks of one domain of the next tier a
-block of that tier, and so on, n = Π f_t. A domain may hold several blocks. How many blocks of tier
-t a domain can hold is
+A job is placed in the equal nested blocks of a fill (f_1 .. f_T) (`planner.problem.fills`). A
+domain may hold several blocks. How many blocks of tier t a domain can hold is
 
     B_1 = ⌊accelerators / f_1⌋,   B_t = ⌊Σ over its domains B_{t-1} / f_t⌋
 
@@ -23,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
+from planner.problem.fills import Fill, fills
 from planner.problem.inventory import Inventory, InventoryNode
 from planner.problem.topology import Topology
 
@@ -137,6 +136,10 @@ class Cluster:
         if key not in self._known_fills:
             self._known_fills[key] = bool(self.blocks(key)[-1].max() >= 1)
         return self._known_fills[key]
+
+    def fills(self, num: int) -> Iterator[Fill]:
+        """Yield the fills of so many accelerators that the nodes hold, innermost fullest first."""
+        return (fill for fill in fills(self.widths, num) if self.holds(fill))
 
     def of_piece(self) -> tuple[Ints, ...]:
         """Return, for each tier, the domain that each innermost domain lies in."""

@@ -17,6 +17,7 @@ from planner.inputs.quantities import (
     Sourced,
 )
 from planner.inputs.values import Reference, Strict
+from planner.problem.fills import Fill, fills
 from planner.problem.hardware import Accelerator
 
 RESERVED_TIER = "hbm"
@@ -148,6 +149,10 @@ class Topology(Strict):
     def num_accelerators(self) -> int:
         """All accelerators of the cluster."""
         return prod(self.widths)
+
+    def fills(self, num: int) -> list[Fill]:
+        """Return the fills of so many accelerators, the innermost fullest first."""
+        return fills(self.widths, num)
 
     def link_rate_key(self, position: int) -> str:
         """Return the dotted key of a tier's `link_bytes_per_second` in a topology's file."""

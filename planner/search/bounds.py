@@ -31,7 +31,8 @@ from planner.cost.context import CostContext, TierArrays
 from planner.cost.traffic import GroupCollective, Traffic, group_collectives, priced
 from planner.layouts.arrays import BoolArray, IntArray, distinct_values
 from planner.layouts.numeric import Numeric
-from planner.search.placement import Fill, fills, splits
+from planner.problem.fills import Fill
+from planner.search.placement import splits
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +52,8 @@ class TierSpace:
         """All fills of the topology, or those that the inventory's usable nodes hold."""
         cluster, num = ctx.cluster, ctx.num_accelerators
         if cluster is None:
-            widths = ctx.topology.widths
-            return cls(ctx.tiers, widths, num, tuple(fills(widths, num)))
-        possible = (fill for fill in fills(cluster.widths, num) if cluster.holds(fill))
-        return cls(ctx.tiers, cluster.widths, num, tuple(possible))
+            return cls(ctx.tiers, ctx.topology.widths, num, tuple(ctx.topology.fills(num)))
+        return cls(ctx.tiers, cluster.widths, num, tuple(cluster.fills(num)))
 
     # a key of the caches below: arrays have no hash, so tiers count by identity
 

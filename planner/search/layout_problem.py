@@ -25,9 +25,9 @@ from planner.layouts.arrays import BoolArray, FloatArray, IntArray
 from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, Grid
 from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms
+from planner.problem.fills import Fill
 from planner.problem.model import Model
 from planner.search.bounds import TierSpace, minimum_costs
-from planner.search.placement import Fill
 from planner.search.space.limits import BLOCK_ROWS
 
 Positions = IntArray | slice

@@ -2,8 +2,8 @@
 
 Tiers are counted from the innermost outwards, t = 1 .. T; tier t has width_t children per domain.
 
-- A *fill* (f_1 .. f_T) says how many children of each domain are used: f_t ≤ width_t, and
-  Π_t f_t is the number of ranks.
+- A *fill* (f_1 .. f_T) says how many children of each domain are used: Π_t f_t is the number of
+  ranks (`planner.problem.fills`).
 - A *placement* of atoms with degrees d_a is an integer matrix x (A, T) with Π_t x[a, t] = d_a and
   Π_a x[a, t] = f_t.
 - A *split* of a group is (g_1 .. g_T), how many of its members sit in each tier:
@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layouts.arrays import BoolArray, IntArray
+from planner.problem.fills import Fill, fills
 
 __all__ = [
     "MAX_BLOCK_ROWS",
-    "Fill",
     "count_placements",
-    "fills",
     "order_placements",
     "placement_blocks",
     "placements",
@@ -39,38 +38,13 @@ __all__ = [
     "splits",
 ]
 
-Fill = tuple[int, ...]
-
 MAX_BLOCK_ROWS = 50_000
 """Most placements in one array, so that memory stays flat however many a layout has."""
 
 _MAX_CROSS = 1_000_000  # most candidates in one array that extends contingency tables
 
 
-# --- fills and splits -------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1024)
-def _factorisations(num: int, widths: tuple[int, ...]) -> tuple[Fill, ...]:
-    if not widths:
-        return ((),) if num == 1 else ()
-    return tuple(
-        (first, *rest)
-        for first in range(min(num, widths[0]), 0, -1)
-        if num % first == 0
-        for rest in _factorisations(num // first, widths[1:])
-    )
-
-
-def fills(widths: Sequence[int], num: int) -> list[Fill]:
-    """All fills of `num` ranks over tiers of these widths, the innermost fullest first.
-
-    Raises:
-        ValueError: a count below 1.
-    """
-    if num < 1 or any(width < 1 for width in widths):
-        raise ValueError(f"fills need positive counts, not {num} over {tuple(widths)}")
-    return list(_factorisations(num, tuple(widths)))
+# --- splits -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)

@@ -13,10 +13,10 @@ from typing import TypeVar
 import numpy as np
 
 from planner.layouts.arrays import BoolArray, IntArray
+from planner.problem.fills import fills
 from planner.search.interface import PlacedLayout, SearchProblem, SideConstraints
 from planner.search.placement import (
     count_placements,
-    fills,
     order_placements,
     placement_blocks,
     spans_beyond,

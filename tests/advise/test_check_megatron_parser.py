@@ -10,8 +10,8 @@ import pytest
 
 import planner
 from planner.advise import check as checking
+from planner.cost.stage_split import layers_by_stage
 from planner.errors import ExportError
-from planner.layouts.stage_split import layers_by_stage
 from planner.planning.export import export_plan
 from planner.problem.scenario import scenario_from_document
 from tests.parsers.harness import ask, bash_words

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cost import memory
 from planner.cost.activations import layer_activations
 from planner.cost.context import CostContext
 from planner.cost.memory import (
@@ -307,4 +306,4 @@ def test_no_recomputation_goes_under_the_floor(name: str, layout: Layout) -> Non
     ctx = shipped_context(name)
     peaks = [float(worst_stage(ctx, replace(layout, recompute=kind))[1]) for kind in RECOMPUTE]
     assert float(floor_bytes(ctx, layout)) <= min(peaks)
-    assert memory.limit_bytes(ctx, "fits") < float(ctx.accelerator.hbm_bytes)
+    assert ctx.limit_bytes["fits"] < float(ctx.accelerator.hbm_bytes)

@@ -12,11 +12,11 @@ from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops
 from planner.cost.memory import stage_memory
 from planner.cost.recompute import KEPT, Activation, kept_share, recomputes_layers
+from planner.cost.stage_split import chunk_layers, chunk_range
 from planner.cost.stages import StageLayers, candidate_ranks
 from planner.cost.step import StepTime, evaluate
 from planner.layouts.keys import RECOMPUTE
 from planner.layouts.layout import Layout
-from planner.layouts.stage_split import chunk_layers, chunk_range
 from planner.problem.blocks import DENSE
 from tests.oracles import innermost_splits
 from tests.scenarios import context, model

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.pipeline import in_flight_1f1b, microbatches_in_flight
+from planner.cost.stage_split import default_stage_layers
 from planner.cost.stages import (
     RankStage,
     RankStages,
@@ -22,7 +23,6 @@ from planner.cost.stages import (
 )
 from planner.layouts.keys import V_SHAPED
 from planner.layouts.layout import Layout, LayoutTable
-from planner.layouts.stage_split import default_stage_layers
 from tests.expert_scenarios import experts as moe
 from tests.expert_scenarios import sparse_context, sparse_software, staged_context
 from tests.expert_scenarios import sparse_model as moe_model

@@ -14,12 +14,12 @@ from planner.cost.compute import RankShare, end_times, layer_times
 from planner.cost.context import CostContext
 from planner.cost.flops import executed_flops, model_flops
 from planner.cost.memory import worst_stage
+from planner.cost.stage_split import default_stage_layers
 from planner.cost.step import StepTime, evaluate, layout_costs
 from planner.layouts.grids import DENSE_GRID
 from planner.layouts.keys import CP_KINDS, RECOMPUTE, V_SHAPED
 from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.schedules import Pipeline
-from planner.layouts.stage_split import default_stage_layers
 from planner.layouts.timeline import ChunkPasses, play
 from planner.problem.blocks import DENSE
 from tests.oracles import assert_table_equals_numbers, innermost_splits, lossy_kinds, placed_layouts

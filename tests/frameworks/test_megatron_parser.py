@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
+from planner.cost.stage_split import chunk_layers
 from planner.errors import ExportError
 from planner.frameworks.job import order_name
 from planner.frameworks.target import target
 from planner.layouts.rank_orders import framework_groups
-from planner.layouts.stage_split import chunk_layers
 from planner.planning.export import export_plan, launch_job
 from planner.problem.scenario import scenario_from_document
 from tests.parsers.harness import ask, bash_words

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, GROUPS, atom_degree, grids_nest
+from planner.layouts.grids import DENSE_GRID, EXPERT_GRID, GROUPS, atom_degree
 from planner.layouts.keys import DISPATCHERS
 from planner.layouts.layout import Layout, LayoutTable
 from planner.layouts.rank_orders import order_atoms, order_splits
@@ -65,21 +65,21 @@ def test_atoms_multiply_to_every_group(layout: Layout) -> None:
 def test_degrees_of_a_table_are_those_of_its_rows(rows: list[Layout]) -> None:
     table = LayoutTable.from_layouts(rows)
     assert table.degrees(EXPERT_GRID).tolist() == [list(r.degrees(EXPERT_GRID)) for r in rows]
-    assert np.asarray(grids_nest(table)).tolist() == [bool(grids_nest(row)) for row in rows]
+    assert table.grids_nest.tolist() == [row.grids_nest for row in rows]
     assert table.edp.tolist() == [row.edp for row in rows]
 
 
 @given(any_layout)
 def test_nesting_is_one_chain_of_divisors(layout: Layout) -> None:
-    assert bool(grids_nest(layout)) == nests(layout)
+    assert layout.grids_nest == nests(layout)
 
 
 def test_grids_that_do_not_nest() -> None:
     """tp 3 against ep 2: of ranks 0 1 2 | 3 4 5 an ep pair 2, 3 lies in two tp groups."""
-    assert not grids_nest(Layout(tp=3, dp_shard=2, ep=2))
-    assert grids_nest(Layout(tp=3, dp_shard=2, ep=6))
-    assert grids_nest(Layout(tp=3, dp_shard=2, etp=3, ep=2))
-    assert not grids_nest(Layout(tp=2, cp=3, dp_shard=2, ep=4))
+    assert not Layout(tp=3, dp_shard=2, ep=2).grids_nest
+    assert Layout(tp=3, dp_shard=2, ep=6).grids_nest
+    assert Layout(tp=3, dp_shard=2, etp=3, ep=2).grids_nest
+    assert not Layout(tp=2, cp=3, dp_shard=2, ep=4).grids_nest
 
 
 def test_atoms_by_hand() -> None:

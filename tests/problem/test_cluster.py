@@ -49,6 +49,8 @@ def test_partial_racks_hold_what_is_left_of_them() -> None:
     assert found.blocks((32, 2, 1))[1].tolist() == [3]  # 2 + 2 + 2 blocks of 32, two a pair
     assert found.holds((9, 8, 1))  # 8 + 7 + 7 blocks of 9
     assert found.largest == 204
+    assert next(found.fills(192)) == (64, 3, 1)
+    assert next(found.fills(204)) == (4, 51, 1)  # of whole trays: 68 a rack is too much for one
 
 
 def test_who_is_not_eligible_and_why() -> None:

@@ -14,7 +14,8 @@ from math import inf, prod
 
 import numpy as np
 
-from planner.search.placement import fills, splits
+from planner.problem.fills import fills
+from planner.search.placement import splits
 from tests.oracles import all_placements, divisors
 from tests.search.synthetic_bounds import group_minima, link_bound, simplex_weights
 

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.context import CostContext
-from planner.cost.memory import limit_bytes
 from planner.layouts.layout import Layout
 from planner.planning.assess import memory_report
+from planner.problem.fills import fills
 from planner.problem.scenario import Scenario, Search
 from planner.search.infeasible.conflict import conflict, minimal, smallest_hitting_set
 from planner.search.infeasible.relaxation import MAX_MULTIPLE
-from planner.search.placement import fills
 from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import layouts
 from tests.scenarios import (
@@ -72,7 +71,7 @@ def left(one: Scenario, kept: set[str], all_rules: bool) -> bool:
     if "num_accelerators" not in kept:
         most = one.topology.num_accelerators // one.num_accelerators
         counts = [one.num_accelerators * k for k in range(1, min(most, MAX_MULTIPLE) + 1)]
-    limit = limit_bytes(CostContext.of(one), "fits")
+    limit = CostContext.of(one).limit_bytes["fits"]
     asked = {name.removeprefix("search.") for name in kept if name.startswith("search.")}
     return any(
         all(getattr(row, key) in getattr(one.search, key) for key in asked)

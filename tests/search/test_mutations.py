@@ -18,11 +18,11 @@ import pytest
 import planner
 from planner import api
 from planner.cost.context import CostContext
+from planner.problem.fills import fills
 from planner.problem.scenario import Search
 from planner.search import assign, bounds, optimize, placement_rows
 from planner.search.certify import certify
 from planner.search.optimize import search
-from planner.search.placement import fills
 from tests.oracles import plain_least_step
 from tests.scenarios import small_accelerator, small_scenario, small_topology
 from tests.search.checks import check_plan, fitting_layouts

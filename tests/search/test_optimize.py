@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.problem.fills import fills
 from planner.search import optimize, placement_rows
 from planner.search.certify import certify
 from planner.search.interface import SideConstraints
 from planner.search.optimize import search
-from planner.search.placement import fills, placements
+from planner.search.placement import placements
 from tests.search.synthetic import (
     KINDS,
     SyntheticProblem,

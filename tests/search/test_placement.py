@@ -1,4 +1,4 @@
-"""Fills, splits, placements, rank orders and grids against plain enumeration."""
+"""Splits, placements, rank orders and grids against plain enumeration."""
 
 import itertools
 from math import prod
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.problem.fills import fills
 from planner.search.placement import (
     count_placements,
-    fills,
     order_placements,
     placement_blocks,
     placements,
@@ -31,25 +31,6 @@ def order_placement(degrees, fill):
 
 DEGREES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=2, max_size=4)
 WIDTHS = st.sampled_from([(4, 8), (72, 2), (48, 3, 2), (2, 3, 4), (2, 2, 2, 3), (8, 2, 2, 2)])
-
-
-def plain_fills(widths, num):
-    return [
-        f for f in itertools.product(*(range(w, 0, -1) for w in widths)) if prod(f) == num
-    ]  # fmt: skip
-
-
-@given(WIDTHS, st.integers(1, 150))
-@settings(max_examples=60, deadline=None)
-def test_fills_are_all_and_fullest_first(widths, num):
-    assert fills(widths, num) == plain_fills(widths, num)
-
-
-def test_a_rack_of_72_takes_72_or_64():
-    assert (64, 1) in fills((72, 8), 64)
-    assert fills((72, 8), 576) == [(72, 8)]
-    assert fills((72, 8), 512) == [(64, 8)]
-    assert fills((8, 4), 64) == []
 
 
 @given(DEGREES, WIDTHS)

@@ -12,8 +12,8 @@ import pytest
 from planner import api
 from planner.cost import prediction_intervals as intervals
 from planner.cost.context import CostContext
+from planner.cost.stage_split import chunk_layers
 from planner.layouts.layout import Layout, LayoutTable
-from planner.layouts.stage_split import chunk_layers
 from planner.planning.plan import Plan
 from planner.problem.scenario import Scenario, Search
 from planner.report.text.pieces import plain_text

@@ -23,7 +23,6 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.layouts.arrays import BoolArray
-from planner.layouts.grids import grids_nest
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Scenario, Search
 from planner.search.infeasible.relaxation import is_placeable, multiples
@@ -104,7 +103,7 @@ def rule_masks(ctx: CostContext, table: LayoutTable) -> dict[str, BoolArray]:
         for rule in rules_for(ctx)
     }
     if ctx.model.moe is not None:
-        masks[NESTED_RULE] = np.broadcast_to(np.asarray(grids_nest(table), dtype=bool), rows)
+        masks[NESTED_RULE] = table.grids_nest
     return masks
 
 

@@ -15,7 +15,6 @@ from planner.layouts.keys import OVERLAPS, RECOMPUTE
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.scenario import Search
 from planner.search.infeasible.conflict import rule_masks, smallest_conflict
-from planner.search.placement import fills
 from planner.search.rules.catalog import rules_for
 from planner.search.rules.legality import split_holds
 from planner.search.space.enumerate import families, layouts
@@ -201,7 +200,7 @@ def _names(ctx: CostContext, search: Search, key: str) -> tuple[Any, ...]:
 
 
 def _in_domains(ctx: CostContext, known: list[int]) -> list[int]:
-    used = {fill[0] for fill in fills(ctx.topology.widths, ctx.num_accelerators)}
+    used = {fill[0] for fill in ctx.topology.fills(ctx.num_accelerators)}
     return [v for v in known if any(inner % v == 0 or v % inner == 0 for inner in used)]
 
 

@@ -46,7 +46,7 @@ def nearest_miss(ctx: CostContext, search: Search, table: LayoutTable) -> dict[s
     i = int(np.argmin(np.where(in_host | ~np.any(in_host), peak, np.inf)))
     if fits_in_memory(ctx, search, table).any():
         return None
-    capacity, limit = memory.limit_bytes(ctx, "fragile"), peak_limit_bytes(ctx, search)
+    capacity, limit = ctx.limit_bytes["fragile"], peak_limit_bytes(ctx, search)
     over = float(peak[i]) - (capacity if peak[i] > capacity else limit)
     if peak[i] <= limit:
         over = float(peak_upper_ends(ctx, table, usage)[i]) - capacity

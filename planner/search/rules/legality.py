@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from planner.cost.context import CostContext
+from planner.cost.stage_split import given_stages
 from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
 from planner.layouts.keys import V_SHAPED
 from planner.layouts.layout import Layout
-from planner.layouts.stage_split import given_stages
 from planner.search.rules.catalog import rules_for
 
 

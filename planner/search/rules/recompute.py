@@ -7,11 +7,11 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.cost.offload import offloads_activations
 from planner.cost.recompute import counts_layers
+from planner.cost.stage_split import chunk_range
 from planner.frameworks.rule import Rule, runs
 from planner.layouts.keys import RECOMPUTE
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Mask
-from planner.layouts.stage_split import chunk_range
 
 FULL = RECOMPUTE.index("full")
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from planner.cost.context import CostContext
 from planner.frameworks.rule import Rule
 from planner.layouts.arrays import distinct_rows
-from planner.layouts.grids import grids_nest
 from planner.layouts.keys import CP_KINDS, DISPATCHERS, KEYS, RECOMPUTE, SCHEDULES, Choice
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import MoE
@@ -320,7 +319,7 @@ class _Growth:
         inside = table.tp * table.cp * table.dp_shard
         self.restrict("edp", inside * table.dp_replicate // (table.etp * table.ep))
         if self.ruled:
-            self._keep(np.asarray(grids_nest(self.table)), NESTED_RULE)
+            self._keep(self.table.grids_nest, NESTED_RULE)
         # the software's first is never slower in this model; others are costed where asked for
         wanted = self.search.dispatcher or self.ctx.software.dispatchers[:1]
         codes = [DISPATCHERS.index(name) for name in wanted] or [0]

@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 from planner.cost.context import CostContext
+from planner.cost.stage_split import chunk_layers
 from planner.cost.stages import layers_by_rank
 from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.keys import KEYS, V_SHAPED, layout_key
 from planner.layouts.layout import Layout
-from planner.layouts.stage_split import chunk_layers
 from planner.search.rules.context import a2a_sizes
 from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.legality import broken_rules, by_chunks

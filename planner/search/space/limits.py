@@ -43,7 +43,7 @@ def searches_splits(ctx: CostContext, search: Search) -> bool:
 
 def peak_limit_bytes(ctx: CostContext, search: Search) -> float:
     """The highest peak memory that the search accepts, by the verdict that it asks for."""
-    return memory.limit_bytes(ctx, search.memory)
+    return ctx.limit_bytes[search.memory]
 
 
 def fits_in_memory(ctx: CostContext, search: Search, table: LayoutTable) -> BoolArray:
@@ -74,7 +74,7 @@ def within_limits(
     """
     allowed = np.asarray(peak_bytes <= peak_limit_bytes(ctx, search))
     if search.robust:
-        capacity = memory.limit_bytes(ctx, "fragile")
+        capacity = ctx.limit_bytes["fragile"]
         allowed = allowed & (peak_upper_ends(ctx, table, usage) <= capacity)
     return allowed
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.cost.offload import offloads_activations
+from planner.cost.stage_split import chunk_range
 from planner.frameworks.rule import runs
 from planner.layouts.arrays import BoolArray, IntArray
 from planner.layouts.keys import RECOMPUTE
 from planner.layouts.layout import LayoutTable
-from planner.layouts.stage_split import chunk_range
 from planner.problem.scenario import Search
 from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.recompute import FULL, layers_alike

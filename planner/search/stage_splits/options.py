@@ -25,13 +25,13 @@ from planner.cost.collectives import GroupCost
 from planner.cost.context import CostContext
 from planner.cost.model_states import Parameters, stage_parameters
 from planner.cost.offload import offloads_any
+from planner.cost.stage_split import by_stage
 from planner.cost.stages import RankStage, RankStages, count_by_kind
 from planner.cost.step import LayoutCosts, costs_of_stages, step_time
 from planner.layouts.arrays import BoolArray, FloatArray
 from planner.layouts.keys import SCHEDULES
 from planner.layouts.layout import LayoutLike, LayoutTable
 from planner.layouts.numeric import Numeric
-from planner.layouts.stage_split import by_stage
 from planner.problem.scenario import Search
 from planner.search.space.limits import within_limits
 

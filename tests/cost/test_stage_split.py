@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.stages import StageLayers, leading_layers
-from planner.layouts.layout import Layout
-from planner.layouts.stage_split import (
+from planner.cost.stage_split import (
     LastTurn,
     chunk_layers,
     default_stage_layers,
@@ -17,6 +15,8 @@ from planner.layouts.stage_split import (
     last_turn,
     names_chunks,
 )
+from planner.cost.stages import StageLayers, leading_layers
+from planner.layouts.layout import Layout
 
 
 @given(

@@ -67,22 +67,22 @@ def names_chunks(split: SplitLike) -> bool:
 
 
 def default_stage_layers(
-    num_layers: int, layout: SplitLike, stage: Integer, reserved: Reserved = NONE
+    num_layers: int, split: SplitLike, stage: Integer, reserved: Reserved = NONE
 ) -> Integer:
     """Layers of `stage` under the default split; shapes broadcast."""
-    chunks = layout.pp * layout.vp
-    placed = placed_layers(num_layers, layout, reserved)
+    chunks = split.pp * split.vp
+    placed = placed_layers(num_layers, split, reserved)
     base = placed // chunks
-    start = first_extra(placed, layout)
+    start = first_extra(placed, split)
     end = start + (placed - base * chunks)
     # chunk numbers c ≡ stage (mod pp) with start ≤ c < end
-    extra = (end - 1 - stage) // layout.pp - (start - 1 - stage) // layout.pp
-    layers = base * layout.vp + extra
+    extra = (end - 1 - stage) // split.pp - (start - 1 - stage) // split.pp
+    layers = base * split.vp + extra
     if reserved == NONE:
         return layers
     first, last = reserved
     kept = placed > num_layers
-    return layers - kept * (first * (stage == 0) + last * (stage == layout.pp - 1))
+    return layers - kept * (first * (stage == 0) + last * (stage == split.pp - 1))
 
 
 def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> list[int] | None:
@@ -100,17 +100,18 @@ def chunk_layers(num_layers: int, layout: Layout, reserved: Reserved = NONE) -> 
     usual = base + ((start <= chunk) & (chunk < start + extra))
     np.subtract.at(usual, [0, -1], np.array(reserved) * (placed > num_layers))
     stage_layers = layout.stage_layers
-    turns = [layout.schedule in V_SHAPED and turn % 2 == 1 for turn in range(layout.vp)]
-    held = [
+    # every second chunk of a V's ranks lies on the way back
+    is_back = (np.arange(layout.vp) % 2 == 1) & (layout.schedule in V_SHAPED)
+    by_stages = [
         chunks[::-1] if back else chunks
-        for chunks, back in zip(usual.reshape(layout.vp, -1), turns, strict=True)
+        for chunks, back in zip(usual.reshape(layout.vp, -1), is_back, strict=True)
     ]
-    if stage_layers is None or np.sum(held, axis=0).tolist() == [*stage_layers]:
+    if stage_layers is None or np.sum(by_stages, axis=0).tolist() == [*stage_layers]:
         return [int(layers) for layers in usual]
-    if any(layers % layout.vp for layers in stage_layers):
+    each, rest = np.divmod(stage_layers, layout.vp)
+    if np.any(rest):
         return None
-    each = [layers // layout.vp for layers in stage_layers]
-    return [layers for back in turns for layers in (each[::-1] if back else each)]
+    return [int(layers) for back in is_back for layers in (each[::-1] if back else each)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,39 +131,39 @@ class LastTurn:
     sooner_layers: Numeric
 
 
-def last_turn(num_layers: int, layout: SplitLike, reserved: Reserved = NONE) -> LastTurn:
+def last_turn(num_layers: int, split: SplitLike, reserved: Reserved = NONE) -> LastTurn:
     """The last chunk's turn under a layout's stage split; shape of the layout."""
-    if layout.stage_layers is not None and not _is_default(num_layers, layout, reserved):
-        return _given_last_turn(layout, layout.stage_layers)
-    chunks = layout.pp * layout.vp
-    placed = placed_layers(num_layers, layout, reserved)
-    first, extra = first_extra(placed, layout), placed % chunks
-    fullest = (first + extra - 1) % layout.pp
-    chunk = chunks - layout.pp + fullest
+    if split.stage_layers is not None and not _is_default(num_layers, split, reserved):
+        return _given_last_turn(split, split.stage_layers)
+    chunks = split.pp * split.vp
+    placed = placed_layers(num_layers, split, reserved)
+    first, extra = first_extra(placed, split), placed % chunks
+    fullest = (first + extra - 1) % split.pp
+    chunk = chunks - split.pp + fullest
     has_extra = 1 * ((first <= chunk) & (chunk < first + extra))
     ahead = 1.0 * (first + extra == chunks) - has_extra - reserved[1] * (placed > num_layers)
-    sooner = (layout.pp - 1 - fullest) * np.maximum(placed // chunks, 1) / layout.pp
-    return LastTurn(np.where((extra > 0) & (fullest < layout.pp - 1), ahead, -np.inf), sooner)
+    sooner = (split.pp - 1 - fullest) * np.maximum(placed // chunks, 1) / split.pp
+    return LastTurn(np.where((extra > 0) & (fullest < split.pp - 1), ahead, -np.inf), sooner)
 
 
-def _given_last_turn(layout: SplitLike, stage_layers: tuple[int, ...]) -> LastTurn:
+def _given_last_turn(split: SplitLike, stage_layers: tuple[int, ...]) -> LastTurn:
     """The same of a split that is given, by stages or by chunks."""
-    pp, vp = int(np.max(layout.pp)), int(np.max(layout.vp))
-    fullest = pp - 1 - int(np.argmax(given_stages(layout)[::-1]))
+    pp, vp = int(np.max(split.pp)), int(np.max(split.vp))
+    fullest = pp - 1 - int(np.argmax(given_stages(split)[::-1]))
     named = np.array(stage_layers)
-    chunks = named if names_chunks(layout) else np.tile(named / vp, vp)
+    chunks = named if names_chunks(split) else np.tile(named / vp, vp)
     sooner = (pp - 1 - fullest) * max(chunks) / pp
     if fullest == pp - 1 or min(chunks) == max(chunks):
         return LastTurn(-np.inf, sooner)
     return LastTurn(chunks[-1] - chunks[(vp - 1) * pp + fullest], sooner)
 
 
-def _is_default(num_layers: int, layout: SplitLike, reserved: Reserved) -> bool:
+def _is_default(num_layers: int, split: SplitLike, reserved: Reserved) -> bool:
     """Whether the stages named are those of the default split."""
-    pp = int(np.max(layout.pp))
-    stage = np.arange(pp).reshape((-1,) + (1,) * np.ndim(layout.pp))
-    usual = np.asarray(default_stage_layers(num_layers, layout, stage, reserved))
-    return tuple(np.max(usual.reshape(pp, -1), axis=1).tolist()) == layout.stage_layers
+    pp = int(np.max(split.pp))
+    stage = np.arange(pp).reshape((-1,) + (1,) * np.ndim(split.pp))
+    usual = np.asarray(default_stage_layers(num_layers, split, stage, reserved))
+    return tuple(np.max(usual.reshape(pp, -1), axis=1).tolist()) == split.stage_layers
 
 
 class _Chunks(NamedTuple):
@@ -199,15 +200,15 @@ def chunk_range(
     return fewest, np.maximum(np.maximum(first, last), extra)
 
 
-def placed_layers(num_layers: int, layout: SplitLike, reserved: Reserved) -> Integer:
+def placed_layers(num_layers: int, split: SplitLike, reserved: Reserved) -> Integer:
     """Layers to split evenly: with the reserved ones where chunks hold more than those."""
     if reserved == NONE:
         return num_layers
-    chunks, every = layout.pp * layout.vp, sum(reserved)
+    chunks, every = split.pp * split.vp, sum(reserved)
     return num_layers + every * ((num_layers + every) // chunks > max(reserved))
 
 
-def first_extra(num_layers: Integer, layout: SplitLike) -> Integer:
+def first_extra(num_layers: Integer, split: SplitLike) -> Integer:
     """The first of the middle chunks that have one layer of the remainder."""
-    chunks = layout.pp * layout.vp
+    chunks = split.pp * split.vp
     return np.asarray((chunks - num_layers % chunks) // 2)
