@@ -149,10 +149,8 @@ def _table(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     for key, value in schema.get("properties", {}).items():
         default = value.get("default")
         has_scalar_default = default is not None and not isinstance(default, dict | list)
-        if key in required:
-            cell = "yes"
-        else:
-            cell = f"no: {_cell(default)}" if has_scalar_default else "no"
+        optional = f"no: {_cell(default)}" if has_scalar_default else "no"
+        cell = "yes" if key in required else optional
         lines.append(f"| `{key}` | {_takes(value, definitions)} | {cell} |")
     return "\n".join(lines)
 
