@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import planner
@@ -136,3 +137,50 @@ def test_extras_are_loaded_where_they_are_used_alone() -> None:
     extras = "('matplotlib', 'jinja2', 'distributed', 'pandas', 'pyarrow')]; "
     code = missing + extras + "from planner import api; print(api.load_scenario.__name__)"
     assert in_a_fresh_interpreter(code) == "load_scenario"
+
+
+@pytest.mark.parametrize("layout", [None, 5, [], {5: 1}])
+def test_what_is_no_layout_is_refused(layout: object) -> None:
+    with pytest.raises(planner.InputError, match="is no layout"):
+        planner.evaluate("llama3-8b-h100x8", layout)
+
+
+@pytest.mark.parametrize("scenario", [None, 5, []])
+def test_what_is_no_scenario_is_refused(scenario: object) -> None:
+    with pytest.raises(planner.InputError, match="is no scenario"):
+        planner.plan(scenario)
+
+
+@pytest.mark.parametrize("overrides", ["a=1", {5: 1}])
+def test_what_are_no_overrides_is_refused(overrides: object) -> None:
+    with pytest.raises(planner.InputError, match="no mapping of dotted keys"):
+        planner.load_scenario("llama3-8b-h100x8", overrides)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"top_k": 2.5}, {"top_k": True}, {"top_k": None}, {"time_limit_seconds": "3"}]
+)
+def test_what_are_no_limits_is_refused(limits: dict) -> None:
+    with pytest.raises(planner.InputError, match="allowed: a"):
+        planner.plan("llama3-8b-h100x8", **limits)
+
+
+def test_values_of_python_are_taken_as_they_mean() -> None:
+    """Numbers of numpy, paths and models, also with overrides of what is in them."""
+    model = planner.load_scenario("llama3-8b-h100x8").model
+    document = {
+        "model": model, "topology": HOME / "topologies/dgx-h100.yaml", "num_accelerators": 8,
+        "software": "megatron-core",
+        "training": {"sequence_length": 8192, "global_batch_size": 128, "precision": "bf16",
+                     "optimizer": "adam"},
+    }  # fmt: skip
+    given = planner.load_scenario(
+        document, {"model.num_layers": 16, "num_accelerators": np.int64(16)}
+    )
+    assert (given.model.num_layers, given.num_accelerators) == (16, 16)
+
+
+@pytest.mark.parametrize("layout", ["dp_replicate=9", "tp=2,dp_replicate=7"])
+def test_more_replicas_than_ranks_break_the_rule_on_the_world(layout: str) -> None:
+    with pytest.raises(planner.IllegalLayoutError, match="world-size"):
+        planner.evaluate("llama3-8b-h100x8", layout)

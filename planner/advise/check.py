@@ -26,7 +26,7 @@ from planner.planning.document import LayoutValue, json_values, versions
 from planner.planning.plan import GroupReport, Plan
 from planner.planning.solve import evaluate, plan
 from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
-from planner.search.space.given import judged_layout, parse_layout
+from planner.search.space.given import judged_layout, layout_values
 
 SMALL_FRACTION = 0.005
 """Exposed traffic below this share of the step is not worth a mention."""
@@ -140,7 +140,7 @@ def check(
     scenario = load_scenario(scenario)
     script = read_launch_script(text, path, target, env)
     found = judged(script, scenario)
-    more = parse_layout(layout) if isinstance(layout, str) else dict(layout or {})
+    more = dict(layout_values(layout or {}))
     _leave(found, more)
     ctx = CostContext.of(found.scenario)
     given = found.interpretation.layout | more

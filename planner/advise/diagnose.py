@@ -32,8 +32,9 @@ from planner.layouts.keys import RECOMPUTE
 from planner.layouts.rank_orders import order_splits
 from planner.planning.document import document
 from planner.planning.plan import Plan
-from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
+from planner.planning.solve import chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
+from planner.search.space.given import GivenLayout
 
 NEAR_FRACTION = 0.10
 """What counts as predicted: nearly four in five of the published runs lie within it."""

@@ -24,9 +24,10 @@ from planner.layouts.timeline import Timeline, play
 from planner.planning.document import document
 from planner.planning.groups import busiest_tier
 from planner.planning.plan import GroupReport, Plan
-from planner.planning.solve import GivenLayout, chosen_scenario, evaluate, plan
+from planner.planning.solve import chosen_scenario, evaluate, plan
 from planner.problem.scenario import Scenario, ScenarioLike, load_scenario
 from planner.search.interface import Watch, unwatched
+from planner.search.space.given import GivenLayout
 
 
 @dataclass(frozen=True, slots=True)

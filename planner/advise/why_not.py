@@ -38,7 +38,7 @@ from planner.search.interface import Watch, unwatched
 from planner.search.lowest_memory import best_of
 from planner.search.rules.catalog import rules_for
 from planner.search.space.enumerate import SEARCH_RULE
-from planner.search.space.given import given_values, judged_layout, parse_layout
+from planner.search.space.given import given_values, judged_layout, layout_values
 from planner.search.space.limits import fits_in_memory
 from planner.search.space.restrictions import SEARCH_PREFIX, fixed, listed, outside, unsearched
 
@@ -121,7 +121,7 @@ def why_not(
         PlannerError: the scenario cannot be costed.
     """
     scenario = load_scenario(scenario)
-    values = given_values(parse_layout(given, PATH) if isinstance(given, str) else given, PATH)
+    values = given_values(layout_values(given, PATH), PATH)
     if not values:
         raise InputError(
             "no layout key is given",
@@ -339,9 +339,13 @@ def _restriction(
     question: _Question, key: str, value: str, nearest: tuple[str, ...] = ()
 ) -> BrokenRule:
     """What the scenario's search lists of a key, which leaves out `value`."""
-    allowed = ", ".join(map(given_text, listed(question.scenario.search, key) or ()))
+    search = question.scenario.search
+    allowed = ", ".join(map(given_text, listed(search, key) or ()))
+    if getattr(search, key, None) is None:
+        sentence = f"the default {key}={allowed} is taken unless search.{key} lists other values"
+        return BrokenRule(SEARCH_RULE, sentence, "the table of layout keys", (), value, nearest)
     return BrokenRule(
-        SEARCH_RULE, f"search: lists {key} of {allowed} alone", "the scenario's search:", (),
+        SEARCH_RULE, f"search: lists only {key} of {allowed}", "the scenario's search:", (),
         value, nearest,
     )  # fmt: skip
 

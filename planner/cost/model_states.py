@@ -120,6 +120,12 @@ def state_shards(ctx: CostContext, layout: LayoutLike) -> StateShards:
     return StateShards(shards, shards * layout.tp / (layout.etp * layout.ep))
 
 
+def shares_states(ctx: CostContext, layout: LayoutLike) -> Boolean:
+    """Whether several ranks share any model states; else ZeRO has nothing to shard or gather."""
+    shards = state_shards(ctx, layout)
+    return (np.asarray(shards.dense) > 1) | (np.asarray(shards.experts) > 1)
+
+
 def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
     """Parameters whose optimizer states a rank has."""
     sharded = np.asarray(layout.zero_stage) >= 1
@@ -174,11 +180,12 @@ def _sharded_bytes(
     """Bytes of states shared by `shards` ranks; ZeRO-3 gathers a `unit` of parameters at a time."""
     software, zero = ctx.software, np.asarray(layout.zero_stage)
     weights, once = weight_bytes(ctx), gathers_once(ctx, layout)
+    gathers = (zero == 3) & shares_states(ctx, layout)
     return StateBytes(
         # two units: one is computed with while the next is gathered
-        parameters=np.where((zero == 3) & ~once, 2 * unit * weights, parameters * weights),
+        parameters=np.where(gathers & ~once, 2 * unit * weights, parameters * weights),
         gradients=parameters * software.gradient_bytes * np.where(zero >= 2, 1 / shards + once, 1)
-        + (zero == 3) * unit * ctx.element_bytes,
+        + gathers * unit * ctx.element_bytes,
         optimizer=parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
     )
 

@@ -106,7 +106,7 @@ def require_expressible(reasons: Sequence[str]) -> None:
         ExportError: there are any.
     """
     if reasons:
-        raise ExportError(*reasons)
+        raise ExportError(*dict.fromkeys(reasons))
 
 
 def refusals(job: Job, target: Target, keys: Iterable[str]) -> list[str]:
@@ -136,9 +136,17 @@ def refusals(job: Job, target: Target, keys: Iterable[str]) -> list[str]:
         if value is not None and not target.expresses(key, value):
             reasons.append(
                 f"{key.rpartition('.')[2]} {text_of(value)} is not expressible in "
-                f"{target.version}; expressible: {', '.join(target.values(key)) or 'none'}"
+                f"{target.version}; expressible: {_expressible(key, target)}"
             )
     return reasons
+
+
+def _expressible(key: str, target: Target) -> str:
+    """Values of a key that a target has a word for; without any, the default needs none."""
+    values = target.values(key)
+    if not values and key in KEYS and not KEYS[key].derived:
+        values = (text_of(KEYS[key].default),)
+    return ", ".join(values) or "none"
 
 
 def coded_keys(job: Job) -> tuple[str, ...]:

@@ -6,7 +6,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any
+
+from pydantic import BaseModel
 
 from planner.errors import InputError, Place
 
@@ -77,7 +81,11 @@ class Node:
 
 
 def from_plain(value: Plain, path: str | None = None, key: str = "") -> Node:
-    """Return the tree of plain values, such as `json.load` gives; places have no lines."""
+    """Return the tree of plain values, such as `json.load` gives; places have no lines.
+
+    Values of Python callers become plain: numbers of numpy, paths, and models such as a `Model`.
+    """
+    value = _plain(value)
     if isinstance(value, Mapping):
         children = {
             str(name): from_plain(child, path, join_key(key, name)) for name, child in value.items()
@@ -89,6 +97,19 @@ def from_plain(value: Plain, path: str | None = None, key: str = "") -> Node:
         )
         return Node(tuple(items), path, key=key)
     return Node(value, path, key=key)
+
+
+def _plain(value: Any) -> Any:
+    """A Python caller's value as JSON has it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def join_key(around: str, name: object) -> str:

@@ -173,6 +173,16 @@ _NO_CHANGES: Changes = {}
 
 
 def _changes(overrides: Overrides) -> Changes:
+    """Keys and trees of overrides.
+
+    Raises:
+        InputError: they are no mapping of dotted keys, or a value is no YAML.
+    """
+    if not isinstance(overrides, Mapping) or not all(isinstance(key, str) for key in overrides):
+        raise InputError(
+            "overrides are no mapping of dotted keys", value=overrides,
+            allowed='a mapping such as {"num_accelerators": 512}',
+        )  # fmt: skip
     return {tuple(key.split(".")): _change(key, value) for key, value in overrides.items()}
 
 

@@ -362,7 +362,8 @@ def _require_version(version: object, path: str) -> None:
             "give it to `planner plan`"
         )
     raise InputError(
-        f"the plan file is of version {version}, and this program reads version {SCHEMA_VERSION}; "
+        f"the plan file is of version {version!r}, and this program reads version "
+        f"{SCHEMA_VERSION}, a number; "
         f"{remedy}",
         path=path, key="schema_version", value=version, allowed=str(SCHEMA_VERSION),
     )  # fmt: skip

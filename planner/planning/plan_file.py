@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from math import isclose, prod
 from pathlib import Path
 from typing import get_args
 
 from planner.cost.context import CostContext
-from planner.cost.memory import VERDICTS
+from planner.cost.memory import VERDICTS, StageMemory
+from planner.cost.prediction_intervals import KINDS
 from planner.errors import IllegalLayoutError, InputError
 from planner.inputs import files
 from planner.inputs.json_text import json_value
@@ -47,6 +49,7 @@ def read_plan(path: str | Path) -> Plan:
     plan = Plan.from_document(json_value(text, shown, PLAN_FILE), shown)
     _require_inputs(plan, shown)
     scenario = scenario_from_document(plan.inputs, shown)
+    _require_status(plan, shown)
     if plan.layout is not None:
         _require_nodes(plan, scenario, shown)
         _require_layout(plan.layout, scenario, shown)
@@ -69,6 +72,16 @@ def _require_inputs(plan: Plan, path: str) -> None:
             "the inputs are not those the plan was made from",
             path=path, key="inputs_sha256", value=plan.inputs_sha256,
             allowed=f"{NOT_EDITED}; plan the changed scenario anew",
+        )  # fmt: skip
+
+
+def _require_status(plan: Plan, path: str) -> None:
+    """Refuse a status that does not go with a layout, or with none."""
+    with_layout = plan.status in ("optimal", "feasible")
+    if with_layout != (plan.layout is not None):
+        raise InputError(
+            f"a plan with this status has {'a' if with_layout else 'no'} layout",
+            path=path, key="status", value=plan.status, allowed=NOT_EDITED,
         )  # fmt: skip
 
 
@@ -139,6 +152,7 @@ def _require_agreement(plan: Plan, scenario: Scenario, path: str) -> None:
 
 def _contradictions(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:
     yield from _of_figures(plan, scenario)
+    yield from _of_interval(plan)
     if plan.memory is not None:
         yield from _of_memory(plan.memory)
     yield from _of_placement(plan, scenario)
@@ -161,12 +175,38 @@ def _of_figures(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:
             yield "gap_fraction", "it is not that of objective_seconds and bound_seconds"
     if plan.time is not None and not _same(sum(plan.time.values()), plan.step_seconds):
         yield "time", "the terms of time do not sum to step_seconds"
+    if plan.mfu is not None and plan.mfu < 0:
+        yield "mfu", "it is below 0"
     each, number = plan.tokens_per_second_per_accelerator, scenario.num_accelerators
     if each is not None and not _same(each * number, plan.tokens_per_second):
         yield "tokens_per_second", "it is not that of one accelerator times their number"
 
 
+def _of_interval(plan: Plan) -> Iterator[Contradiction]:
+    low, high, coverage = plan.step_seconds_low, plan.step_seconds_high, plan.interval_coverage
+    if low is not None and high is not None and not 0 < low <= high:
+        yield "step_seconds_low", "it is not between 0 and step_seconds_high"
+    if coverage is not None and not 0 < coverage < 1:
+        yield "interval_coverage", "it is not between 0 and 1"
+    if plan.interval_kind is not None and plan.interval_kind not in KINDS:
+        yield "interval_kind", f"it is none of {', '.join(KINDS)}"
+
+
+def _of_stages(memory: MemoryReport) -> Iterator[Contradiction]:
+    known = {field.name for field in fields(StageMemory)}
+    for name in memory.terms:
+        if name not in known:
+            yield f"memory.{name}", f"it is no term of memory: {', '.join(sorted(known))}"
+    for number, stage in enumerate(memory.by_stage):
+        key = f"memory.by_stage.{number}"
+        if stage.get("stage") != number:
+            yield f"{key}.stage", f"it is not {number}"
+        if set(stage) != {"stage", "layers", "peak_bytes", *memory.terms}:
+            yield key, "its keys are not stage, layers, peak_bytes and the terms of memory"
+
+
 def _of_memory(memory: MemoryReport) -> Iterator[Contradiction]:
+    yield from _of_stages(memory)
     if memory.verdict not in VERDICTS:
         yield "memory.verdict", f"it is none of {', '.join(VERDICTS)}"
     if memory.capacity_bytes <= 0:

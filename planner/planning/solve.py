@@ -8,10 +8,9 @@ proof and its rivals (`assemble`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
 
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError, InputError
@@ -27,11 +26,7 @@ from planner.search.infeasible import relaxation
 from planner.search.interface import SideConstraints, Watch, unwatched
 from planner.search.layout_problem import LayoutProblem
 from planner.search.one_layout import best_placement
-from planner.search.space.given import given_layout, parse_layout
-
-GivenLayout = str | Mapping[str, Any] | Layout
-"""A layout as text (`tp=8,pp=4`), as keys and values, or as the layout of a plan."""
-
+from planner.search.space.given import GivenLayout, given_layout, layout_values
 
 # ---------------------------------------------------------------- plan
 
@@ -77,13 +72,13 @@ class _Request:
 
     def __post_init__(self) -> None:
         limit = self.time_limit_seconds
-        if self.top_k < 1:
+        if type(self.top_k) is not int or self.top_k < 1:
             raise InputError(
-                f"{self.top_k} is out of range", key="top_k", allowed="an integer >= 1"
+                "is no count of plans", key="top_k", value=self.top_k, allowed="an integer >= 1"
             )
-        if limit is not None and not 0 <= limit < inf:
+        if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < inf):
             raise InputError(
-                f"{limit} is out of range", key="time_limit_seconds",
+                "is no time limit", key="time_limit_seconds", value=limit,
                 allowed="a finite number >= 0",
             )  # fmt: skip
 
@@ -182,18 +177,12 @@ def evaluate_many(
     results: list[Plan | IllegalLayoutError] = []
     for row in rows:
         try:
-            layout = given_layout(ctx, _keys_of(row))
+            layout = given_layout(ctx, layout_values(row))
         except IllegalLayoutError as error:
             results.append(error)
         else:
             results.append(_evaluated(ctx, scenario, empty, layout))
     return results
-
-
-def _keys_of(layout: GivenLayout) -> Mapping[str, Any]:
-    if isinstance(layout, Layout):  # through its keys: what does not apply has no value there
-        return layout.to_document()
-    return parse_layout(layout) if isinstance(layout, str) else layout
 
 
 def _evaluated(ctx: CostContext, scenario: Scenario, empty: Plan, layout: Layout) -> Plan:

@@ -240,6 +240,10 @@ def load_scenario(source: ScenarioLike, overrides: Overrides | None = None) -> S
         source = scenario_to_document(source)
     if isinstance(source, Mapping):
         return from_document(source, "scenario", Scenario, overrides)
+    if not isinstance(source, str | Path):
+        raise InputError(
+            "is no scenario", value=source, allowed="a Scenario, a name, a path or a mapping"
+        )
     return load(source, "scenario", Scenario, overrides)
 
 

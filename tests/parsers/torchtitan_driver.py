@@ -58,7 +58,7 @@ def answer(job: dict) -> dict:
 
 def values(config) -> dict:
     settings = {}
-    for section in ("training", "parallelism", "compile", "activation_checkpoint", "model"):
+    for section in ("training", "parallelism", "compile", "activation_checkpoint", "model", "loss"):
         owner = getattr(config, section, None)
         if dataclasses.is_dataclass(owner):
             for field in dataclasses.fields(owner):

@@ -88,7 +88,10 @@ def on_nodes() -> dict[str, Any]:
         ("memory.capacity_bytes", 0.0), ("memory.worst_stage", 7), ("fill.nvlink", 7),
         ("placement.tp.nvlink", 1), ("nodes.spares.0", "h999"), ("nodes.left_out.h040", "drained"),
         ("choice.objective", "speed"), ("choice.value", 1.0), ("choice.options", []),
-        ("choice.options.chosen.num_accelerators", 4),
+        ("choice.options.chosen.num_accelerators", 4), ("mfu", -1.0),
+        ("step_seconds_low", 1e9), ("interval_coverage", 5.0), ("interval_kind", "x"),
+        ("memory.by_stage.0.stage", 1), ("memory.by_stage.0", {"stage": 0}),
+        ("memory.unheard_of", 0.0),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_agree_are_refused(
@@ -102,6 +105,16 @@ def test_parts_that_do_not_agree_are_refused(
         key = f"choice.options.{chosen.index(True)}.num_accelerators"
     with pytest.raises(InputError, match="do not agree"):
         api.read_plan(written(tmp_path, edit(on_nodes, key, value)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("status", "infeasible"), ("status", "unknown"), ("layout", None)]
+)
+def test_a_status_goes_with_a_layout_or_with_none(
+    tmp_path: Path, document: dict[str, Any], key: str, value: Any
+) -> None:
+    with pytest.raises(InputError, match="a plan with this status has"):
+        api.read_plan(written(tmp_path, edit(document, key, value)))
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,14 @@ def legal(scenario: Scenario, x: Layout) -> bool:
 
 
 def canonical(scenario: Scenario, x: Layout) -> bool:
-    """One of the layouts that differ in the ZeRO stage alone while there is nothing to shard."""
+    """One of the layouts that differ in the ZeRO stage alone while there is nothing to shard.
+
+    Under dualpipe two ranks hold every stage, and share its states.
+    """
     first = min(scenario.software.zero_stages)
     chosen = scenario.search.zero_stage
-    alone = x.cp * x.dp_shard == 1 and (chosen is None or first in chosen)
+    shared = x.cp * x.dp_shard > 1 or x.schedule == "dualpipe"
+    alone = not shared and (chosen is None or first in chosen)
     return not alone or x.zero_stage == first
 
 

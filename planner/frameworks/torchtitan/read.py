@@ -130,6 +130,8 @@ def _read_global_batch(result: Interpretation, given: _Inputs, local: int) -> No
     name, local_name = given.to.names["training.global_batch_size"], given.version.local_batch
     dp = result.layout["dp_shard"] * result.layout["dp_replicate"]
     batch = result.script.integer(name, -1, minimum=-1)
+    if batch == 0:  # torchtitan takes the usual batch for a negative one alone
+        raise result.script.wrong(name, "is no batch", "an integer >= 1, or -1 for the usual one")
     if batch is None or batch < 1:
         batch = local * dp
         result.note_default(

@@ -93,5 +93,5 @@ def _changed(ctx: CostContext, layout: Layout, key: str, value: int) -> Layout:
     if key not in ("dp", "mbs"):
         return changed
     # with another dp or mbs the same batch has other micro-batches
-    batch = max(ctx.training.global_batch_size // (changed.mbs * changed.dp), 1)
+    batch = max(ctx.training.global_batch_size // max(changed.mbs * changed.dp, 1), 1)
     return replace(changed, num_microbatches=batch)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
+from planner.cost.model_states import shares_states
 from planner.layouts.keys import OVERLAPS
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
@@ -109,11 +110,14 @@ def dispatch_overlap_choices(search: Search, row: Sequence[Any]) -> tuple[int, .
 
 
 def canonical_zero(ctx: CostContext, search: Search, table: LayoutTable) -> NDArray[np.bool_]:
-    """Whether something is sharded, or the ZeRO stage is the first asked for, shape (rows)."""
+    """Whether states are shared, or the ZeRO stage is the lowest that may be; shape (rows).
+
+    Where no states are shared a higher stage costs as much, or more.
+    """
     wanted = search.zero_stage
-    asked = [stage for stage in ctx.software.zero_stages if wanted is None or stage in wanted]
-    alone = table.cp * table.dp_shard == 1
-    return np.asarray(~alone | (table.zero_stage == min(asked, default=0)))
+    allowed = [stage for stage in ctx.software.zero_stages if wanted is None or stage in wanted]
+    lowest = table.zero_stage == min(allowed, default=0)
+    return np.asarray(shares_states(ctx, table) | lowest)
 
 
 def recompute_kinds(ctx: CostContext) -> list[str]:

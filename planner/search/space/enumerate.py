@@ -96,10 +96,12 @@ def families(
     growth.restrict("dp_shard", growth.table.dp_shard)
     growth.restrict("dp_replicate", growth.table.dp_replicate)
     growth.judge("dp_replicate", "dp_shard")
-    growth.keep_canonical_zero()
+    if ctx.model.moe is None:
+        growth.keep_canonical_zero()
     growth.add("sp", lambda row: (0, 1) if row[0] > 1 else (0,), ("tp",))
     if ctx.model.moe is not None:
         growth.split_experts(ctx.model.moe)
+        growth.keep_canonical_zero()  # experts' states may be shared where the others' are not
     else:
         growth.refuse_experts()
     growth.split_overlaps()
@@ -394,7 +396,7 @@ class _Growth:
             self._keep(may_fit(self.ctx, self.search, smallest), MEMORY_RULE)
 
     def keep_canonical_zero(self) -> None:
-        """Where nothing is sharded all stages are the same layout: keep the first one asked for."""
+        """Where no states are shared keep only the lowest ZeRO stage that may be."""
         self.table = self.table.take(crossings.canonical_zero(self.ctx, self.search, self.table))
 
     def finish(self) -> None:

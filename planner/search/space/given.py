@@ -18,6 +18,9 @@ from planner.search.rules.experts import can_overlap_dispatch
 from planner.search.rules.legality import broken_rules, by_chunks
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 
+GivenLayout = str | Mapping[str, Any] | Layout
+"""A layout as text (`tp=8,pp=4`), as keys and values, or as the layout of a plan."""
+
 
 def parse_layout(text: str, path: str = "--layout") -> dict[str, str]:
     """Keys and values of `tp=8,pp=4,…`.
@@ -37,6 +40,25 @@ def parse_layout(text: str, path: str = "--layout") -> dict[str, str]:
             raise InputError(f"{key} is given twice", key=path, value=text)
         found[key] = value
     return found
+
+
+def layout_values(layout: GivenLayout, path: str = "--layout") -> Mapping[str, Any]:
+    """The keys and values of a layout in any of its forms.
+
+    Raises:
+        InputError: it is in none of them.
+    """
+    if isinstance(layout, str):
+        return parse_layout(layout, path)
+    if isinstance(layout, Layout):  # through its keys: what does not apply has no value there
+        return layout.to_document()
+    if not isinstance(layout, Mapping) or not all(isinstance(key, str) for key in layout):
+        raise InputError(
+            "is no layout", path=path, value=layout,
+            allowed="text such as tp=8,pp=4, a mapping of layout keys, or a Layout such as "
+            "plan.layout",
+        )  # fmt: skip
+    return layout
 
 
 def given_layout(ctx: CostContext, given: Mapping[str, Any], path: str = "--layout") -> Layout:
@@ -103,7 +125,7 @@ def _completed(ctx: CostContext, values: Mapping[str, Any]) -> Layout:
         both = "dp_shard" in values and "dp_replicate" in values
         dp = values["dp_shard"] * values["dp_replicate"] if both else max(left, 1)
     replicate = values.get("dp_replicate")
-    shard = values.get("dp_shard", dp // replicate if replicate else dp)
+    shard = values.get("dp_shard", max(dp // replicate, 1) if replicate else dp)
     replicate = replicate if replicate is not None else max(dp // shard, 1)
     mbs = values.get("mbs", 1)
     defaults = {key.name: key.default for key in KEYS.values() if not key.derived} | {
