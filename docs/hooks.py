@@ -64,14 +64,16 @@ def layout_keys_page() -> str:
         "# Layout keys\n\nGenerated from the program's table of keys (`planner/layouts/keys.py`). "
         "`--layout` takes them as `KEY=VALUE`, joined by commas: `--layout tp=8,pp=4,mbs=1`. The "
         "`search:` section of a scenario lists values of them. The column *without it* says which "
-        "value `--layout` takes if the key is not given; *search* says what the search does if "
-        "`search:` does not list the key.\n",
+        "value `--layout` takes if the key is not given. *Search* is about keys that `search:` "
+        "does not list: legal values are *searched*, a value *follows* from others, the *default* "
+        "is taken, or `search: {stages: any}` decides.\n",
         "| key | meaning | takes | without it | search |",
         "|---|---|---|---|---|",
     ]
     for name, key in KEYS.items():
         without = key.usually or f"default {str(key.default).lower()}"
-        cells = (key.meaning, key.allowed, without, key.choice.value)
+        search = "follows" if key.derived else key.choice.value
+        cells = (key.meaning, key.allowed, without, search)
         lines.append(f"| `{name}` | {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
 

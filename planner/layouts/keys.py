@@ -78,11 +78,15 @@ class Form(Enum):
 
 
 class Choice(Enum):
-    """What the search does with a key for which `search:` lists no values."""
+    """What the search does with a key for which `search:` lists no values.
 
-    SEARCHED = "its legal values are searched, or it follows from other choices"
-    DEFAULT = "the default is taken"
-    GIVEN = "cannot be listed; `search.stages` says whether splits are searched"
+    SEARCHED: it searches all legal values, or the key follows from others. DEFAULT: it takes the
+    default. GIVEN: `search:` cannot list values; `search.stages` says whether splits are searched.
+    """
+
+    SEARCHED = "searched"
+    DEFAULT = "default"
+    GIVEN = "stages"
 
 
 Document = Mapping[str, Any]
