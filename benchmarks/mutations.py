@@ -151,8 +151,8 @@ MUTATIONS = (
     ),
     Mutation(
         "copies by ZeRO stage are kept", "search/space/crossings.py",
-        "np.asarray(shares_states(ctx, table) | lowest)",
-        "np.asarray(shares_states(ctx, table) | (table.zero_stage >= 0))",
+        "np.asarray(state_shards(ctx, table).shared | lowest)",
+        "np.asarray(state_shards(ctx, table).shared | (table.zero_stage >= 0))",
         (
             "tests/search/test_distinct.py"
             "::test_zero_stages_that_shard_nothing_are_one_layout",

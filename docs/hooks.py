@@ -71,9 +71,8 @@ def layout_keys_page() -> str:
         "|---|---|---|---|---|",
     ]
     for name, key in KEYS.items():
-        without = key.usually or f"default {str(key.default).lower()}"
         search = "follows" if key.derived else key.choice.value
-        cells = (key.meaning, key.allowed, without, search)
+        cells = (key.meaning, key.allowed, key.without, search)
         lines.append(f"| `{name}` | {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
 

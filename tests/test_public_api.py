@@ -153,7 +153,7 @@ def test_what_is_no_scenario_is_refused(scenario: object) -> None:
 
 @pytest.mark.parametrize("overrides", ["a=1", {5: 1}])
 def test_what_are_no_overrides_is_refused(overrides: object) -> None:
-    with pytest.raises(planner.InputError, match="no mapping of dotted keys"):
+    with pytest.raises(planner.InputError, match="is no mapping of dotted keys"):
         planner.load_scenario("llama3-8b-h100x8", overrides)
 
 

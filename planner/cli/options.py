@@ -41,7 +41,10 @@ class LayoutCommand(click.Command):
 
         with formatter.section("Keys of --layout"):
             formatter.write_dl(
-                [(key.name, f"{key.meaning}: {key.help_text}") for key in KEYS.values()]
+                [
+                    (key.name, f"{key.meaning}: {key.allowed}; {key.without}")
+                    for key in KEYS.values()
+                ]
             )
 
 

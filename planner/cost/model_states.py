@@ -109,6 +109,11 @@ class StateShards:
     dense: Numeric
     experts: Numeric
 
+    @property
+    def shared(self) -> Boolean:
+        """Whether several ranks share any states; else ZeRO has nothing to shard or gather."""
+        return (np.asarray(self.dense) > 1) | (np.asarray(self.experts) > 1)
+
 
 def state_shards(ctx: CostContext, layout: LayoutLike) -> StateShards:
     """cp·dp_shard ranks, and edp; under dualpipe twice as many, for two ranks hold each stage."""
@@ -118,12 +123,6 @@ def state_shards(ctx: CostContext, layout: LayoutLike) -> StateShards:
     if ctx.model.moe is None:
         return StateShards(shards, shards)
     return StateShards(shards, shards * layout.tp / (layout.etp * layout.ep))
-
-
-def shares_states(ctx: CostContext, layout: LayoutLike) -> Boolean:
-    """Whether several ranks share any model states; else ZeRO has nothing to shard or gather."""
-    shards = state_shards(ctx, layout)
-    return (np.asarray(shards.dense) > 1) | (np.asarray(shards.experts) > 1)
 
 
 def own_parameters(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> Numeric:
@@ -163,29 +162,34 @@ class StateBytes:
 def state_bytes(ctx: CostContext, layout: LayoutLike, parameters: Parameters) -> StateBytes:
     """Bytes of the model states, wherever they live."""
     shards = state_shards(ctx, layout)
+    gathers = (np.asarray(layout.zero_stage) == 3) & shards.shared
     # what ZeRO-3 gathers at a time: a layer, of the kind with the most parameters
     unit: Numeric = 0.0
     for kind in ctx.layer_kinds:
         unit = np.maximum(unit, layer_parameters(ctx, layout.tp, kind.blocks) / layout.tp)
-    dense = _sharded_bytes(ctx, layout, parameters.dense, shards.dense, unit)
+    dense = _sharded_bytes(ctx, layout, parameters.dense, shards.dense, gathers * unit)
     if ctx.model.moe is None:
         return dense
     unit = float(ctx.model.num_expert_parameters) / (layout.ep * layout.etp)
-    return dense + _sharded_bytes(ctx, layout, parameters.experts, shards.experts, unit)
+    return dense + _sharded_bytes(ctx, layout, parameters.experts, shards.experts, gathers * unit)
 
 
 def _sharded_bytes(
-    ctx: CostContext, layout: LayoutLike, parameters: Numeric, shards: Numeric, unit: Numeric
+    ctx: CostContext, layout: LayoutLike, parameters: Numeric, shards: Numeric, gathered: Numeric
 ) -> StateBytes:
-    """Bytes of states shared by `shards` ranks; ZeRO-3 gathers a `unit` of parameters at a time."""
+    """Bytes of states shared by `shards` ranks.
+
+    gathered: parameters that ZeRO-3 gathers at a time; 0 where nothing is gathered.
+    """
     software, zero = ctx.software, np.asarray(layout.zero_stage)
     weights, once = weight_bytes(ctx), gathers_once(ctx, layout)
-    gathers = (zero == 3) & shares_states(ctx, layout)
     return StateBytes(
         # two units: one is computed with while the next is gathered
-        parameters=np.where(gathers & ~once, 2 * unit * weights, parameters * weights),
+        parameters=np.where(
+            (np.asarray(gathered) > 0) & ~once, 2 * gathered * weights, parameters * weights
+        ),
         gradients=parameters * software.gradient_bytes * np.where(zero >= 2, 1 / shards + once, 1)
-        + gathers * unit * ctx.element_bytes,
+        + gathered * ctx.element_bytes,
         optimizer=parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
     )
 

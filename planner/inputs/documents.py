@@ -101,12 +101,12 @@ def from_plain(value: Plain, path: str | None = None, key: str = "") -> Node:
 
 def _plain(value: Any) -> Any:
     """A Python caller's value as JSON has it."""
+    if value is None or type(value) in (str, bool, int, float):  # nearly all
+        return value
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, bool):
-        return value
     if isinstance(value, Integral):
         return int(value)
     return float(value) if isinstance(value, Real) else value

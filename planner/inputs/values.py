@@ -180,7 +180,7 @@ def _changes(overrides: Overrides) -> Changes:
     """
     if not isinstance(overrides, Mapping) or not all(isinstance(key, str) for key in overrides):
         raise InputError(
-            "overrides are no mapping of dotted keys", value=overrides,
+            f"{overrides!r:.60} is no mapping of dotted keys", key="overrides", value=overrides,
             allowed='a mapping such as {"num_accelerators": 512}',
         )  # fmt: skip
     return {tuple(key.split(".")): _change(key, value) for key, value in overrides.items()}

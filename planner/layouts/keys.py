@@ -151,10 +151,9 @@ class LayoutKey:
         return str(self.form.value) + ("" if self.most is None else f" and <= {self.most}")
 
     @property
-    def help_text(self) -> str:
-        """What may be written, and what is taken where it is not: for help pages."""
-        usual = self.usually or f"default {str(self.default).lower()}"
-        return f"{self.allowed}; {usual}"
+    def without(self) -> str:
+        """What `--layout` takes where the key is not given, in words."""
+        return self.usually or f"default {str(self.default).lower()}"
 
     def code(self, value: Any) -> int:
         """The integer that stands for a value in a table of layouts."""

@@ -74,11 +74,12 @@ class _Request:
         limit = self.time_limit_seconds
         if type(self.top_k) is not int or self.top_k < 1:
             raise InputError(
-                "is no count of plans", key="top_k", value=self.top_k, allowed="an integer >= 1"
-            )
+                f"{self.top_k!r:.60} is no count of plans", key="top_k", value=self.top_k,
+                allowed="an integer >= 1",
+            )  # fmt: skip
         if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < inf):
             raise InputError(
-                "is no time limit", key="time_limit_seconds", value=limit,
+                f"{limit!r:.60} is no time limit", key="time_limit_seconds", value=limit,
                 allowed="a finite number >= 0",
             )  # fmt: skip
 

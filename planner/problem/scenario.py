@@ -242,8 +242,9 @@ def load_scenario(source: ScenarioLike, overrides: Overrides | None = None) -> S
         return from_document(source, "scenario", Scenario, overrides)
     if not isinstance(source, str | Path):
         raise InputError(
-            "is no scenario", value=source, allowed="a Scenario, a name, a path or a mapping"
-        )
+            f"{source!r:.60} is no scenario", value=source,
+            allowed="a Scenario, a name, a path or a mapping",
+        )  # fmt: skip
     return load(source, "scenario", Scenario, overrides)
 
 

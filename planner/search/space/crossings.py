@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.context import CostContext
-from planner.cost.model_states import shares_states
+from planner.cost.model_states import state_shards
 from planner.layouts.keys import OVERLAPS
 from planner.layouts.layout import LayoutTable
 from planner.problem.scenario import Search
@@ -117,7 +117,7 @@ def canonical_zero(ctx: CostContext, search: Search, table: LayoutTable) -> NDAr
     wanted = search.zero_stage
     allowed = [stage for stage in ctx.software.zero_stages if wanted is None or stage in wanted]
     lowest = table.zero_stage == min(allowed, default=0)
-    return np.asarray(shares_states(ctx, table) | lowest)
+    return np.asarray(state_shards(ctx, table).shared | lowest)
 
 
 def recompute_kinds(ctx: CostContext) -> list[str]:

@@ -54,7 +54,7 @@ def layout_values(layout: GivenLayout, path: str = "--layout") -> Mapping[str, A
         return layout.to_document()
     if not isinstance(layout, Mapping) or not all(isinstance(key, str) for key in layout):
         raise InputError(
-            "is no layout", path=path, value=layout,
+            f"{layout!r:.60} is no layout", path=path, value=layout,
             allowed="text such as tp=8,pp=4, a mapping of layout keys, or a Layout such as "
             "plan.layout",
         )  # fmt: skip
