@@ -19,6 +19,10 @@ _OFFLOADS_OPTIMIZER = np.isin(OFFLOADS, ("optimizer", "optimizer+activations"))
 _OFFLOADS_ACTIVATIONS = np.isin(OFFLOADS, ("activations", "optimizer+activations"))
 _OFFLOADS_NOTHING = np.isin(OFFLOADS, ("none",))
 
+RESIDENT_LAYERS = 2
+"""Layers whose kept activations stay on the device where activations are offloaded: one is computed
+on while the other travels."""
+
 STATE_TRAFFIC_BYTES = 26.0
 """What an optimizer step moves per parameter: FP32 master and two moments read and written (24),
 16-bit weight written (2)."""
@@ -60,11 +64,10 @@ def place_activations(
 ) -> KeptActivations:
     """Kept activations on the device and on the host.
 
-    Of what is offloaded two layers' stay, `layer_bytes` each: one is computed on while the other
-    travels.
+    Of what is offloaded RESIDENT_LAYERS stay, `layer_bytes` each.
     """
-    two_layers = 2.0 * layer_bytes
-    stay = np.where(offloads_activations(layout), np.minimum(kept_bytes, two_layers), kept_bytes)
+    resident = RESIDENT_LAYERS * layer_bytes
+    stay = np.where(offloads_activations(layout), np.minimum(kept_bytes, resident), kept_bytes)
     return KeptActivations(on_device=stay, on_host=kept_bytes - stay)
 
 

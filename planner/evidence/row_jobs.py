@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from planner.cost.offload import RESIDENT_LAYERS
 from planner.evidence.published_runs import PublishedRun, UnscorableError
 from planner.evidence.row_keys import (
     ATTENTIONS,
@@ -20,7 +21,8 @@ from planner.evidence.row_keys import (
     DISPATCHER_FLAGS,
     DISPATCHERS,
     EAGER_NORM,
-    FULL_GRAPH_HELPER,
+    ETP_IS_TP,
+    FULL_GRAPH,
     FULL_TASKS,
     GRAPHS,
     MAX_SELECTIVE_HFU,
@@ -69,6 +71,8 @@ def job_of(run: PublishedRun) -> Job:
     accelerator = accelerator_of(run)
     software = software_of(run)
     layout = layout_of(run, software)
+    if layout.offload != "none" and accelerator.host is None:
+        raise UnscorableError(f"no host figures for {accelerator.name}")
     if model.layer_pattern and layout.vp > 1:
         raise UnscorableError("virtual stages of a layer pattern")
     topology = topology_of(run, accelerator, num_accelerators)
@@ -174,11 +178,13 @@ def _attention(run: PublishedRun, accelerator: Accelerator) -> AttentionBackend:
 
 
 def _cuda_graphs(run: PublishedRun) -> CudaGraphs:
-    """What the preset captures: a whole iteration, Transformer Engine's parts, or nothing."""
+    """What the preset captures: a whole iteration, modules or layers of it, or nothing."""
     facts = _preset(run)
-    if any(FULL_GRAPH_HELPER in str(name) for name in facts.get("helpers", ())):
+    if any(FULL_GRAPH in str(name) for name in facts.get("helpers", ())):
         return "full"
-    return GRAPHS.get(facts.get("cuda_graph_impl"), "none")
+    graphs = GRAPHS.get(facts.get("cuda_graph_impl"), "none")
+    whole = graphs != "none" and FULL_GRAPH in str(facts.get("cuda_graph_scope"))
+    return "full" if whole else graphs
 
 
 def _expert_load(run: PublishedRun) -> dict[str, Any]:
@@ -186,7 +192,7 @@ def _expert_load(run: PublishedRun) -> dict[str, Any]:
 
     A dense model has no experts to load unevenly; else the default stands for a real router.
     """
-    routing = str((run.moe or {}).get("routing", ""))
+    routing = str((run.moe or {}).get("routing", "")).casefold()
     even = run.moe is None or any(word in routing for word in BALANCED)
     return {"expert_load_variation": 0.0} if even else {}
 
@@ -292,7 +298,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
     zero_stage = _known(run.zero_stage, "zero_stage")
     dp_shard = _shard_degree(run, tp * cp, dp) if zero_stage else dp
     ep = _known(run.ep, "ep") if has_experts(run) else 1
-    etp = (run.etp or 1) if has_experts(run) else 1
+    etp = _expert_tensor_degree(run, software, tp, tp * cp * dp_shard // ep)
     if tp * cp * dp_shard % (ep * etp):
         raise UnscorableError("etp·ep does not divide tp·cp·dp")
     return Layout(
@@ -311,9 +317,22 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
         sp=bool(run.sp) and tp > 1,
         recompute=recompute,
         recompute_layers=recompute_layers,
+        offload=_offload(run, pp),
         cp_kind="a2a" if _flag(run, "cp_comm_type") == "a2a" else software.cp_kinds[0],
         overlap=_overlap(run, software),
     )
+
+
+def _expert_tensor_degree(run: PublishedRun, software: Software, tp: int, ranks: int) -> int:
+    """etp: the row's, else the software's default unless it contradicts the row's other degrees.
+
+    ranks: those that share one stage's copy of an expert, tp·cp·dp / ep.
+    """
+    if not has_experts(run):
+        return 1
+    if run.etp is not None:
+        return run.etp
+    return tp if software.name in ETP_IS_TP and ranks % tp == 0 else 1
 
 
 def _recompute(run: PublishedRun) -> tuple[str, int]:
@@ -334,6 +353,20 @@ def _recompute(run: PublishedRun) -> tuple[str, int]:
     if recompute == "selective" and hfu and mfu and hfu / mfu > MAX_SELECTIVE_HFU:
         return "full", 0
     return recompute, 0
+
+
+def _offload(run: PublishedRun, pp: int) -> str:
+    """What a layout says of activations that the row offloads to the host: those of nearly all
+    layers of a stage, or none."""
+    if _flag(run, "activation_offload"):
+        raise UnscorableError("offload of some modules' activations not costed")
+    layers = _flag(run, "cpu_offloading_num_layers")
+    if not layers:
+        return "none"
+    resident = -(-(run.n_layers or 0) // pp) - layers if isinstance(layers, int) else None
+    if not run.n_layers or resident is None or resident > RESIDENT_LAYERS:
+        raise UnscorableError("offload of some layers' activations not costed")
+    return "activations"
 
 
 def _dispatcher(run: PublishedRun) -> str:

@@ -72,8 +72,9 @@ ROW_KEYS: tuple[RowKey, ...] = (
               "how the row was made and checked"),
     # ---- the model
     *_read(Use.MODEL, _ALLOWED, "model_name", "GPT has biases and positions; HYBRIDS ship"),
-    *_read(Use.MODEL, _REFUSES, "n_layers hidden ffn_hidden n_heads n_kv_heads vocab gated_mlp"
-           " tied_embeddings", "a hybrid's may be null: its name says them"),
+    *_read(Use.MODEL, _REFUSES, "n_layers hidden ffn_hidden n_heads n_kv_heads vocab gated_mlp",
+           "a hybrid's may be null: its name says them"),
+    *_read(Use.MODEL, _ALLOWED, "tied_embeddings", "null: tied in a GPT, in others not"),
     *_read(Use.MODEL, _ALLOWED, "head_dim", "null: hidden / n_heads"),
     *_read(Use.MODEL, _ALLOWED, "moe", "null: a dense model"),
     *_read(Use.MODEL, _REFUSES, "moe.n_experts moe.topk moe.expert_ffn"),
@@ -100,8 +101,10 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_read(Use.TRAINING, _ALLOWED,
            "overlap.preset_facts.cuda_graph_impl overlap.preset_facts.helpers",
            "null: no CUDA graphs"),
-    *_ignored("overlap.preset_facts.cuda_graph_scope",
-              "which modules a graph holds; partial graphs are costed alike"),
+    *_read(Use.TRAINING, _ALLOWED, "overlap.preset_facts.cuda_graph_scope",
+           "null: cuda_graph_impl says it; partial graphs of any modules are costed alike"),
+    *_ignored("overlap.preset_facts.fp8_dot_product_attention",
+              "attention is costed in 16 bits whatever the matmuls' precision"),
     # ---- the software
     *_read(Use.SOFTWARE, _REFUSES, "framework", "any that no profile names is refused"),
     *_read(Use.SOFTWARE, _ALLOWED, "overlap.torch_compile", "null: compiled where it can be"),
@@ -111,20 +114,23 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_ignored("overlap.fsdp_float8_all_gather",
               "the profile says which weights travel cast (gathers_weights_as_cast)"),
     *_ignored("overlap.preset_facts.use_megatron_fsdp", "false wherever it is given"),
+    *_ignored("overlap.preset_facts.cutedsl_fused_grouped_mlp overlap.preset_facts.flags",
+              "one fused kernel more or less; kernels are costed as the profile's"),
     # ---- the layout
     *_read(Use.LAYOUT, _REFUSES, "tp cp pp dp mbs zero_stage recompute"),
     *_read(Use.LAYOUT, _ALLOWED, "sp", "null is refused where tp > 1"),
     *_read(Use.LAYOUT, _ALLOWED, "vp", "null is refused where pp > 1"),
     *_read(Use.LAYOUT, _ALLOWED, "ep", "null is refused where the model has experts"),
-    *_read(Use.LAYOUT, _ALLOWED, "etp", "null: 1"),
+    *_read(Use.LAYOUT, _ALLOWED, "etp",
+           "null: tp under ETP_IS_TP where the degrees allow it, else 1"),
     *_read(Use.LAYOUT, _ALLOWED, "grad_accum", "null: gbs / (dp·mbs); refused where it differs"),
     *_read(Use.LAYOUT, _ALLOWED, "overlap", "null: what the software hides by default"),
     *_read(Use.LAYOUT, _ALLOWED, "overlap.preset_facts", "null: the row ran no preset"),
     *_read(Use.LAYOUT, _ALLOWED,
            "overlap.tp overlap.tp_overlap overlap.tp_comm_overlap overlap.async_tp"
            " overlap.tp_comm_overlap(userbuffers) overlap.grad_sync overlap.grad_reduce"
-           " overlap.overlap_grad_reduce overlap.dp_bucketed_overlap overlap.p2p"
-           " overlap.moe_a2a_overlap overlap.preset_facts.overlap_grad_reduce"
+           " overlap.overlap_grad_reduce overlap.dp_bucketed_overlap overlap.zero1 overlap.p2p"
+           " overlap.pp overlap.moe_a2a_overlap overlap.preset_facts.overlap_grad_reduce"
            " overlap.preset_facts.moe_a2a_overlap",
            "see OVERLAP_FLAGS; null: what the software hides by default"),
     *_read(Use.LAYOUT, _ALLOWED,
@@ -139,8 +145,13 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_ignored("overlap.p2p_overlap", "given in words; the software's own overlap of pp is taken"),
     *_ignored("overlap.ddp_impl", "an option of frameworks of 2021, in their profile"),
     *_ignored("overlap.schedule", "vp says whether 1F1B is interleaved"),
-    *_ignored("overlap.activation_offload", "one row, predicted as if nothing were offloaded"),
-    *_ignored("overlap.preset_facts.recompute_modules overlap.preset_facts.recompute_num_layers",
+    *_read(Use.LAYOUT, _ALLOWED, "overlap.activation_offload",
+           "null: none; true is refused, for it is of modules that the row does not name"),
+    *_read(Use.LAYOUT, _ALLOWED,
+           "overlap.cpu_offloading_num_layers overlap.preset_facts.cpu_offloading_num_layers",
+           "null or 0: none; fewer than all but RESIDENT_LAYERS are refused"),
+    *_ignored("overlap.preset_facts.recompute_modules overlap.preset_facts.recompute_num_layers"
+              " overlap.preset_facts.recompute_granularity",
               "recompute says the same"),
     *_ignored("overlap.preset_facts.pp_layout", "layers are split as the software splits them"),
     # ---- the measurements
@@ -156,7 +167,7 @@ ROW_KEYS: tuple[RowKey, ...] = (
               " std.flops_per_token_full std.mfu_bf16peak_full",
               "how std was computed; predictions count their own FLOPs"),
 )  # fmt: skip
-"""Every key of the shipped rows, once."""
+"""Every key of the shipped rows, once, and a few that only other rows have."""
 
 
 # ---------------------------------------------------------------- words
@@ -197,14 +208,21 @@ ATTENTIONS: dict[str, tuple[AttentionBackend, ...]] = {
 Flash attention without a version is version 1: the sources that do not name one are of mid-2023
 (llm-foundry's Triton kernels, InternEvo's flash-attn 1)."""
 
-BALANCED = ("force-balanced", "fake balanced", "tokendrop", "capacity factor")
-"""In `moe.routing`: every rank's experts get as many rows as any other's."""
+BALANCED = ("force-balanced", "fake balanced", "tokendrop", "token drop", "capacity factor")
+"""In `moe.routing`, folded: every rank's experts get as many rows as any other's. Tokens beyond an
+expert's capacity are dropped, and its rows are padded to it."""
 
-GRAPHS: dict[object, CudaGraphs] = {"full_iteration": "full", "transformer_engine": "partial"}
-"""`cuda_graph_impl` of a preset → how much of a step its CUDA graphs hold."""
+GRAPHS: dict[object, CudaGraphs] = {
+    "full_iteration": "full",
+    "transformer_engine": "partial",
+    "local": "partial",
+}
+"""`cuda_graph_impl` of a preset → how much of a step its CUDA graphs hold; `local` are those that
+Megatron-Core captures itself, layer by layer unless FULL_GRAPH is their scope."""
 
-FULL_GRAPH_HELPER = "full_iteration"
-"""In a name of a preset's `helpers`: the CUDA graph holds the whole iteration."""
+FULL_GRAPH = "full_iteration"
+"""In a name of a preset's `helpers`, or its `cuda_graph_scope` where graphs are on: the CUDA graph
+holds the whole iteration."""
 
 UNCOMPILED = {"torchtitan": "torchtitan-eager"}
 """Profile → the profile of its rows whose `torch_compile` is false. Others have fused kernels of
@@ -212,6 +230,10 @@ their own."""
 
 EAGER_NORM = "fused rmsnorm kernel off"
 """In `notes`, folded: norms run operator by operator."""
+
+ETP_IS_TP = frozenset({"megatron-core", "nemo", "megatron-zero-bubble"})
+"""Profiles whose experts are sharded over tp unless told otherwise (Megatron-Core's
+`expert_tensor_parallel_size` defaults to `tensor_model_parallel_size`)."""
 
 RECOMPUTES = {
     "none": "none",
@@ -225,6 +247,7 @@ RECOMPUTES = {
     # the dense layers' MLP: three layers of a DeepSeek
     "selective(mlp)": "none",
     "selective(mla_up_proj+mlp)": "mla_up_proj",
+    "selective(moe_act)": "act",
     "selective(act+norm)": "act_norm",
     "selective(layernorm+moe_act)": "act_norm",
     "selective(layernorm+moe)": "moe",
@@ -240,8 +263,8 @@ full recompute makes it 4/3, the core less than 1.1 (Korthikanti et al. 2022, ta
 
 OVERLAP_FLAGS = {
     "tp": ("tp_comm_overlap(userbuffers)", "tp_comm_overlap", "tp_overlap", "tp", "async_tp"),
-    "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap"),
-    "pp": ("p2p",),
+    "dp": ("grad_sync", "grad_reduce", "overlap_grad_reduce", "dp_bucketed_overlap", "zero1"),
+    "pp": ("p2p", "pp"),
     "ep": ("moe_a2a_overlap",),
 }
 """Axis → flags of `overlap`, or of its preset, that say whether its traffic overlaps with

@@ -79,7 +79,7 @@ class _Dimensions:
         Raises:
             UnscorableError: one is unknown.
         """
-        if run.gated_mlp is None or run.tied_embeddings is None:
+        if run.gated_mlp is None:
             raise UnscorableError(_UNKNOWN)
         gpt = not run.gated_mlp and "gpt" in run.model_name.casefold()
         keeps_scores = (run.attention or "").casefold().startswith("naive")
@@ -93,7 +93,8 @@ class _Dimensions:
             sequence_length=_known(run.seq_len),
             head_dim=run.head_dim,
             gated_mlp=run.gated_mlp,
-            tied_embeddings=run.tied_embeddings,
+            # GPT-2 and GPT-3 tie, as Megatron does by default; later large models do not
+            tied_embeddings=gpt if run.tied_embeddings is None else run.tied_embeddings,
             gpt=gpt,
             dropout=gpt and keeps_scores,
         )

@@ -71,6 +71,28 @@ def test_every_field_arrives(make_run: MakeRun) -> None:
         ({"gbs": 62, "grad_accum": None}, "gbs is not a multiple of dp·mbs"),
         ({"gbs": 128}, "gbs differs from dp·mbs·grad_accum"),
         ({"overlap": {"zero1_group_size": 3}}, "shard group does not divide dp"),
+        (
+            {"overlap": {"activation_offload": True}},
+            "offload of some modules' activations not costed",
+        ),
+        (
+            {"overlap": {"preset_facts": {"cpu_offloading_num_layers": 13}}},  # a stage has 16
+            "offload of some layers' activations not costed",
+        ),
+        (
+            {
+                "overlap": {"cpu_offloading_num_layers": 15},
+                "gpu": "V100-SXM2-16GB",
+                "dtype": "fp16",
+                "attention": "naive",
+            },
+            "no host figures for v100-sxm2-16gb",
+        ),
+        (
+            {"recompute": "custom (offload decoder_layer_input, q, k, v projections; MaxText)"},
+            "recompute 'custom (offload decoder_layer_input, q, k, v projections; MaxText)'"
+            " not costed",
+        ),
     ],
 )
 def test_reasons(make_run: MakeRun, changes: dict[str, object], reason: str) -> None:
@@ -216,6 +238,36 @@ def test_flags_override_the_software(make_run: MakeRun) -> None:
     able = set(usual.scenario.software.overlap) - {"ep"}  # a dense model has no experts
     assert set(usual.layout.overlap.split("+")) - {"none"} == able
     assert job_of(make_run(overlap={"cp_comm_type": "a2a"})).layout.cp_kind == "a2a"
+
+
+@pytest.mark.parametrize(("flag", "axis"), [("pp", "pp"), ("zero1", "dp")])
+def test_flags_named_after_the_layout(make_run: MakeRun, flag: str, axis: str) -> None:
+    """Other overlaps stay the software's."""
+    usual = set(job_of(make_run()).layout.overlap.split("+"))
+    for value, expected in ((True, usual | {axis}), (False, usual - {axis})):
+        layout = job_of(make_run(overlap={flag: value})).layout
+        assert set(layout.overlap.split("+")) == expected
+
+
+@pytest.mark.parametrize(
+    ("layers", "offload"),
+    [(None, "none"), (0, "none"), (14, "activations"), (15, "activations")],
+)
+def test_activations_of_all_but_two_layers_of_a_stage_may_be_offloaded(
+    make_run: MakeRun, layers: int | None, offload: str
+) -> None:
+    run = make_run(overlap={"preset_facts": {"cpu_offloading_num_layers": layers}})
+    assert job_of(run).layout.offload == offload
+
+
+@pytest.mark.parametrize(
+    ("changes", "tied"),
+    [({}, False), ({"model_name": "GPT-22B", "gated_mlp": False}, True)],
+)
+def test_unknown_embeddings_are_tied_in_a_gpt(
+    make_run: MakeRun, changes: dict[str, object], tied: bool
+) -> None:
+    assert job_of(make_run(tied_embeddings=None, **changes)).scenario.model.tied_embeddings is tied
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,17 @@ def keys_of(row: Mapping[str, Any], inside: str = "") -> Iterator[str]:
             yield from keys_of(value, f"{name}.")
 
 
+NOT_SHIPPED = {
+    "overlap.pp", "overlap.zero1", "overlap.cpu_offloading_num_layers",
+    "overlap.preset_facts.cpu_offloading_num_layers",
+}  # fmt: skip
+"""Keys that are read and that no shipped row has: rows of users may."""
+
+
 def test_the_table_has_every_key_of_the_shipped_rows_once() -> None:
     lines = (data_root() / PUBLISHED_RUNS).read_text("utf-8").splitlines()
     shipped = {name for line in lines for name in keys_of(json.loads(line))}
-    assert shipped == set(KEYS)
+    assert shipped == set(KEYS) - NOT_SHIPPED
     assert not [name for name, count in Counter(k.name for k in ROW_KEYS).items() if count > 1]
 
 

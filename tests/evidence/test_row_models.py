@@ -78,6 +78,7 @@ def test_deepseek_v3_of_a_row_is_the_shipped_one(make_run: MakeRun) -> None:
         ("force-balanced, dropless", 0.0),
         ("fake balanced gate", 0.0),
         ("tokendrop", 0.0),
+        ("Token drop, capacity 1.0 (per recipe)", 0.0),
         ("padded to capacity factor 1 (launcher flags)", 0.0),
         ("real routing, dropless", None),
         ("dropless", None),
@@ -117,11 +118,37 @@ def test_dispatcher(make_run: MakeRun, flags: Any, ep: int, dispatcher: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("framework", "ep", "etp", "expected"),
+    [
+        ("Megatron-LM", 4, None, 2),
+        ("NeMo/Megatron-Core", 2, None, 2),
+        ("Megatron-LM", 8, None, 1),  # tp·cp·dp is 8: no rank is left to shard an expert over
+        ("Megatron-LM", 4, 1, 1),
+        ("torchtitan (FSDP2)", 4, None, 1),
+    ],
+)
+def test_experts_are_sharded_over_tp_where_megatron_is_told_nothing(
+    make_run: MakeRun, framework: str, ep: int, etp: int | None, expected: int
+) -> None:
+    layout = job_of(make_run(moe=EXPERTS, framework=framework, ep=ep, etp=etp)).layout
+    assert (layout.tp, layout.ep, layout.etp) == (2, ep, expected)
+
+
+def test_a_dense_model_has_no_experts_to_shard(make_run: MakeRun) -> None:
+    assert job_of(make_run(etp=None)).layout.etp == 1
+
+
+@pytest.mark.parametrize(
     ("facts", "graphs"),
     [
         ({"cuda_graph_impl": "transformer_engine"}, "partial"),
         ({"cuda_graph_impl": "full_iteration"}, "full"),
         ({"helpers": ["_enable_deepseek_full_iteration_mxfp8"]}, "full"),
+        ({"cuda_graph_impl": "local"}, "partial"),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": ["moe_router"]}, "partial"),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, "full"),
+        # a scope alone switches no graphs on
+        ({"cuda_graph_impl": "none", "cuda_graph_scope": "full_iteration"}, "none"),
         ({"helpers": ["_other"]}, "none"),
         ({}, "none"),
     ],
@@ -143,6 +170,7 @@ def test_dispatch_and_combine_overlap_where_a_row_says_so(make_run: MakeRun) -> 
     ("written", "recompute"),
     [
         ("selective(mla_up_proj)", "mla_up_proj"),
+        ("selective(moe_act)", "act"),
         ("selective(act+norm)", "act_norm"),
         ("selective(layernorm+moe_act)", "act_norm"),
         ("selective(layernorm+moe)", "moe"),
