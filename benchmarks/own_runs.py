@@ -2,10 +2,11 @@
 
     python benchmarks/own_runs.py
 
-For every source of the published runs' fitted half with MIN_ROWS rows of one profile: the profile
-is fitted to the other sources' rows, as for a user whose stack nobody published; `tune_profile`
-tunes it to two runs of the source, the first two different ones by the SHA-256 of their ids; the
-source's other rows are predicted before and after. Prints the table of docs/calibrate.md.
+For every source of the published runs with MIN_ROWS rows of one profile: profile, clocks and
+cluster are fitted to the other sources' rows, as for a user whose stack nobody published;
+`tune_profile` tunes the profile to two runs of the source, the first two different ones by the
+SHA-256 of their ids; the source's other rows are predicted before and after. Prints the table of
+docs/calibrate.md.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from planner.errors import InputError
+from planner.evidence.maintenance.joint_fit import Numbers, seconds_with, with_numbers
 from planner.evidence.maintenance.left_out import fits_without
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.own_runs_fit import OwnRun, tune_profile
 from planner.evidence.profile_fit import COEFFICIENTS, step_seconds, with_coefficients
 from planner.evidence.published_runs import PUBLISHED_RUNS, read_runs
 from planner.evidence.row_predictions import Prediction, Selection, is_timed, predict_rows
-from planner.problem.software import Software
+from planner.problem.overheads import ENDS, NUMBERS
 
 MIN_ROWS = 6
-SELECTION = Selection(min_mfu=0.15, half="fit")
+SELECTION = Selection(min_mfu=0.15, half="all")
 
 
 def by_hash(row: Prediction) -> str:
@@ -32,15 +34,28 @@ def by_hash(row: Prediction) -> str:
     return hashlib.sha256(row.name.encode()).hexdigest()
 
 
-def as_users(row: Prediction, software: Software) -> OwnRun:
-    """The row as a user's run on a profile."""
+def as_users(row: Prediction, numbers: Numbers) -> OwnRun:
+    """The row as a user's run of a stack, on accelerators and a cluster with these numbers."""
     assert row.measured_seconds is not None
+    # what fits change is not validated, and is compared as text here
+    topology = with_numbers(row.scenario, numbers).topology
+    clocks = topology.accelerator.sustained_fraction
+    waits = {name: getattr(topology.overheads, name) for name in NUMBERS}
+    topology = row.scenario.topology.replace(
+        accelerator=row.scenario.topology.accelerator.replace(sustained_fraction=clocks),
+        overheads=row.scenario.topology.overheads.replace(
+            **waits, **{f"{name}_{end}": waits[name] for name in NUMBERS for end in ENDS}
+        ),
+    )
+    scenario = row.scenario.model_copy(update={"topology": topology})
+    values = {n.name: v for n, v in numbers.items() if n.owner == row.scenario.software.name}
+    software = with_coefficients(row.scenario.software, values, "without the source")
     return OwnRun(
         name=row.name,
-        scenario=row.scenario.model_copy(update={"software": software}),
+        scenario=scenario.model_copy(update={"software": software}),
         layout=row.layout,
         splits=row.splits,
-        step_seconds=step_seconds(row, software),
+        step_seconds=seconds_with(row, numbers),
         measured_seconds=row.measured_seconds,
         path=row.source,
     )
@@ -100,7 +115,7 @@ def table_row(
 
 def main() -> None:
     """Print the table."""
-    predictions, _ = predict_rows(SELECTION.rows(read_runs(PUBLISHED_RUNS)))
+    predictions = predict_rows(SELECTION.rows(read_runs(PUBLISHED_RUNS))).rows
     timed = [row for row in predictions if is_timed(row, SELECTION.min_mfu)]
     fold_fits = fits_without(timed)
     groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
@@ -111,11 +126,9 @@ def main() -> None:
     for (source, profile), rows in sorted(groups.items()):
         if len(rows) < MIN_ROWS:
             continue
-        values = fold_fits[source][profile].coefficients
-        runs = [
-            as_users(row, with_coefficients(row.scenario.software, values, "without the source"))
-            for row in sorted(rows, key=by_hash)
-        ]
+        numbers = fold_fits[source].numbers
+        values = {n.name: v for n, v in numbers.items() if n.owner == profile}
+        runs = [as_users(row, numbers) for row in sorted(rows, key=by_hash)]
         print(table_row(source, profile, runs, values))
 
 

@@ -24,8 +24,9 @@ from planner.layouts.layout import Layout
 from planner.planning.plan import Plan
 from planner.problem.hardware import Accelerator, AttentionCoefficients, GemmCoefficients, Host
 from planner.problem.model import Model
+from planner.problem.overheads import NUMBERS, Overheads
 from planner.problem.scenario import Scenario
-from planner.problem.software import Software, SoftwareCoefficients
+from planner.problem.software import AttentionKernels, Software, SoftwareCoefficients
 from planner.problem.topology import Fabric, Tier, Topology
 from planner.problem.training import Training
 
@@ -143,12 +144,19 @@ def topology(
         "description": "test",
         "source": "test",
         "accelerator": accelerator(),
+        "overheads": overheads(),
         "tiers": tuple(
             Tier(name=f"tier{t}", width=width, fabric=link)
             for t, (width, link) in enumerate(zip(widths, fabrics, strict=True))
         ),
     }
     return Topology(**(ideal | changes))
+
+
+def overheads(**changes: float) -> Overheads:
+    """A cluster whose ranks never wait for each other."""
+    ideal: dict[str, Any] = dict.fromkeys(NUMBERS, 0.0)
+    return Overheads(**figures({"name": "toy", "description": "test"} | ideal | changes))
 
 
 def uniform_topology(**changes: Any) -> Topology:
@@ -187,6 +195,11 @@ def software(coefficients: Mapping[str, float] | None = None, **changes: Any) ->
         "coefficients": SoftwareCoefficients(**figures(ideal_coefficients)),
     }
     return Software(**figures(ideal | changes))
+
+
+def kernels(*names: str) -> AttentionKernels:
+    """What a framework computes attention by."""
+    return AttentionKernels.of(kernels=names, source="test", status="assumed")
 
 
 def training(**changes: Any) -> Training:
@@ -250,11 +263,16 @@ def lossy_context(attention_backend: str = "flash", precision: str = "bf16") -> 
         "efficiency": 0.8, "all_reduce_efficiency": 1.1, "all_to_all_efficiency": 0.7,
         "p2p_efficiency": 0.6, "ramp": 0.2,
     }  # fmt: skip
-    inner = fabric(bytes_per_second=4e10, base_seconds=1e-6, hop_seconds=2e-7, **shares)
-    outer = fabric(bytes_per_second=5e9, base_seconds=2e-6, hop_seconds=1e-6, **shares)
+    waits = overheads(collective_seconds=1e-7, straggler_fraction_per_doubling=0.01)
+    inner = fabric(
+        bytes_per_second=4e10, base_seconds=1e-6, hop_seconds=2e-7, posting_seconds=2.5e-7, **shares
+    )
+    outer = fabric(
+        bytes_per_second=5e9, base_seconds=2e-6, hop_seconds=1e-6, posting_seconds=5e-7, **shares
+    )
     return context(
         model=model(num_layers=11, num_key_value_heads=2, gated_mlp=True, dropout=True),
-        topology=topology([inner, outer, outer], (8, 8, 64), accelerator=part),
+        topology=topology([inner, outer, outer], (8, 8, 64), accelerator=part, overheads=waits),
         training=training(attention=attention_backend, precision=precision),
         software=software(
             {
@@ -263,8 +281,9 @@ def lossy_context(attention_backend: str = "flash", precision: str = "bf16") -> 
                 "pp_overlap_fraction": 0.4,
                 "memory_bound_multiplier": 1.2,
                 "host_seconds_per_kernel": 2e-7,
-                "straggler_fraction_per_doubling": 0.01,
-                "step_overhead_seconds": 1e-5,
+                "contention_fraction": 0.1,
+                "unexplained_fraction": 0.01,
+                "unexplained_seconds": 1e-5,
                 "allocator_fraction": 0.05,
             },
             schedules=SCHEDULES,
@@ -334,7 +353,11 @@ def small_fabric(tier: int, **changes: Any) -> Fabric:
 def small_topology(widths: Sequence[int] = (4, 4), **changes: Any) -> Topology:
     """Tiers of these widths, each with its `small_fabric`."""
     fabrics = [small_fabric(tier) for tier in range(len(widths))]
-    return topology(fabrics, widths, **({"accelerator": small_accelerator()} | changes))
+    lossy: dict[str, Any] = {
+        "accelerator": small_accelerator(),
+        "overheads": overheads(collective_seconds=3e-6, straggler_fraction_per_doubling=0.004),
+    }
+    return topology(fabrics, widths, **(lossy | changes))
 
 
 def small_software(coefficients: Mapping[str, float] | None = None, **changes: Any) -> Software:
@@ -345,8 +368,8 @@ def small_software(coefficients: Mapping[str, float] | None = None, **changes: A
         "pp_overlap_fraction": 0.4,
         "memory_bound_multiplier": 1.1,
         "host_seconds_per_kernel": 2e-6,
-        "straggler_fraction_per_doubling": 0.004,
-        "step_overhead_seconds": 1e-3,
+        "contention_fraction": 0.05,
+        "unexplained_seconds": 1e-3,
         "allocator_fraction": 0.05,
         **(coefficients or {}),
     }

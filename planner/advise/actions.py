@@ -173,9 +173,6 @@ def _kernels(base: Baseline) -> Iterator[Idea]:
     if coefficients.host_seconds_per_kernel > 0:
         none = Change(set={f"{COEFFICIENTS}.host_seconds_per_kernel.value": "0 s"})
         yield Idea("launches", "fill", "no launches from the host (captured graphs)", (none,))
-    if coefficients.step_overhead_seconds > 0:
-        none = Change(set={f"{COEFFICIENTS}.step_overhead_seconds.value": "0 s"})
-        yield Idea("step-overhead", "fill", "nothing on the host between steps", (none,))
     full_tiles = {
         f"{ACCELERATOR}.gemm.{precision}.{side}.value": 1.0
         for precision in base.ctx.accelerator.gemm
@@ -185,8 +182,11 @@ def _kernels(base: Baseline) -> Iterator[Idea]:
 
 
 def _ranks(base: Baseline) -> Iterator[Idea]:
-    if base.ctx.software.coefficients.straggler_fraction_per_doubling > 0:
-        none = Change(set={f"{COEFFICIENTS}.straggler_fraction_per_doubling.value": 0.0})
+    overheads = base.ctx.topology.overheads
+    if overheads.straggler_fraction_per_doubling > 0:
+        numbers = [n for n in type(overheads).model_fields if n.startswith("straggler")]
+        given = [n for n in numbers if getattr(overheads, n) is not None]
+        none = Change(set={f"topology.overheads.{name}.value": 0.0 for name in given})
         yield Idea("stragglers", "fill", "all ranks as fast as the median one", (none,))
 
 
@@ -211,8 +211,9 @@ def _rates(base: Baseline) -> Iterator[Idea]:
     rate = format_quantity(2 * accelerator.hbm_bytes_per_second, "B/s", 6)
     change = Change(set={f"{ACCELERATOR}.hbm_bandwidth.value": rate})
     yield Idea("tier:hbm", "raise", f"twice the bandwidth of hbm: {rate}", (change,))
-    if accelerator.sustained_fraction < 1:
-        full = Change(set={f"{ACCELERATOR}.sustained.value": 1.0})
+    if accelerator.sustained_fraction[base.ctx.training.peak_key] < 1:
+        key = f"{ACCELERATOR}.sustained.{base.ctx.training.peak_key}.value"
+        full = Change(set={key: 1.0})
         yield Idea("clocks", "raise", "clocks held under load (power, cooling)", (full,))
     for position, tier in enumerate(base.scenario.topology.tiers):
         if all(split[position] <= 1 for split in base.splits.values()):

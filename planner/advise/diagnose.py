@@ -331,11 +331,8 @@ def _slowdowns(ctx: CostContext) -> Iterator[_Slowdown]:
 
 
 def _stall(base: Baseline, measured_seconds: float) -> Suspect:
-    """Time outside the model that would explain all; a second of it makes more of a step, as
-    stragglers wait too."""
-    overhead = float(base.ctx.software.coefficients.step_overhead_seconds)
-    stalled = base.step(with_coefficient(base.ctx, "step_overhead_seconds", overhead + 1.0))
-    seconds = (measured_seconds - base.step_seconds) / (stalled - base.step_seconds)
+    """Time outside the model that would explain all."""
+    seconds = measured_seconds - base.step_seconds
     text = "the step waits outside the model: input data, checkpoints, logging"
     return Suspect("stall", "slow", text, measured_seconds, 1.0, None, seconds, "s")
 

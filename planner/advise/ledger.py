@@ -22,6 +22,7 @@ REGIMES: Mapping[str, tuple[str, ...]] = {
     "bubble": ("bubble", "stage_imbalance"),
     "host": ("host",),
     "straggler": ("straggler",),
+    "unexplained": ("unexplained",),
 }
 """Entries of the ledger by what the step waits for."""
 
@@ -33,6 +34,7 @@ METRICS: Mapping[str, str] = {
     "bubble": "bubble_fraction",
     "host": "host_fraction",
     "straggler": "straggler_fraction",
+    "unexplained": "unexplained_fraction",
 }
 """The metric that tells how well a step of each regime runs."""
 
@@ -84,6 +86,7 @@ def regime(base: Baseline) -> Regime:
         "bubble_fraction": shares["bubble"],
         "host_fraction": shares["host"],
         "straggler_fraction": shares["straggler"],
+        "unexplained_fraction": shares["unexplained"],
     }
     return Regime(name, shares[name], group, shares, entries, METRICS[name], metrics)
 
@@ -119,7 +122,8 @@ def ledger(base: Baseline) -> dict[str, float]:
         "kernels": working - sustained,
         "hbm": streaming - working,
         **{name: terms[name] for name in REGIMES["communication"]},
-        **{name: terms[name] for name in ("bubble", "stage_imbalance", "host", "straggler")},
+        **{name: terms[name] for name in ("bubble", "stage_imbalance", "host")},
+        **{name: terms[name] for name in ("straggler", "unexplained")},
     }
 
 

@@ -17,7 +17,13 @@ MORE_HBM_BYTES = 8e9
 RACK, NODE = 72, 8
 """Accelerators of an NVL72 domain, and of the usual node."""
 
-LATENCIES = ("base_seconds", "hop_seconds", "rendezvous_seconds", "sharp_seconds")
+LATENCIES = (
+    "base_seconds",
+    "hop_seconds",
+    "posting_seconds",
+    "rendezvous_seconds",
+    "sharp_seconds",
+)
 HIGHER: Mapping[str, TrainingPrecision] = {"fp8": "fp8", "fp4": "nvfp4"}
 """Recipes tried where the accelerator's peaks allow: the plainest of each number of bits."""
 

@@ -26,6 +26,14 @@ def calibrate() -> None:
 # ---------------------------------------------------------------- training runs
 
 
+class _LeftOut(options.Choice):
+    """What to leave out; a file that follows the bare flag is taken for it."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What is allowed, and where files go."""
+        return f"{super().get_invalid_choice_message(value, ctx)}; files go before --leave-one-out"
+
+
 @validate.command(name="runs")
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 @options.rows(min_mfu=0.0, half="all")
@@ -34,19 +42,21 @@ def calibrate() -> None:
     help="Rows of dense models, of models with experts, or of both.",
 )  # fmt: skip
 @click.option(
-    "--leave-one-out", is_flag=True,
-    help="Predict each source with software coefficients fitted without it (about a minute).",
+    "--leave-one-out", type=_LeftOut(["source", "family", "half"]), is_flag=False,
+    flag_value="source", metavar="[source|family|half]",
+    help="Predict each source, each family of models, or each half, with coefficients, clocks and "
+    "cluster numbers fitted without its rows (a minute). Without a value: source.",
 )  # fmt: skip
 @click.option(
     "--report", metavar="DIR",
-    help="Also write tables of both halves and pictures here (needs matplotlib).",
+    help="Also write tables and pictures of all rows here (needs matplotlib).",
 )  # fmt: skip
 @options.as_json
 def validate_runs(
     files: tuple[str, ...],
     rows: options.Rows,
     models: Literal["dense", "moe", "all"],
-    leave_one_out: bool,
+    leave_one_out: Literal["source", "family", "half"] | None,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -62,10 +72,11 @@ def validate_runs(
 
     paths = files or (api.PUBLISHED_RUNS,)
     left_out = None
-    if leave_one_out:
+    if leave_one_out is not None:
         left_out = api.validate_left_out(
-            paths, quality=rows.quality, min_mfu=rows.min_mfu, half=rows.half, models=models
-        )
+            paths, quality=rows.quality, min_mfu=rows.min_mfu, half=rows.half, models=models,
+            by=leave_one_out,
+        )  # fmt: skip
         document = left_out.to_document()
     else:
         runs = [run for file in paths for run in read_runs(file)]
@@ -77,7 +88,8 @@ def validate_runs(
             paths, quality=rows.quality, min_mfu=rows.min_mfu, models=models, left_out=left_out
         )
         _write_accuracy(report, accuracy.to_document(), rows, models)
-    show(document, runs_report(document), as_json)
+    fitted = not files and leave_one_out is None
+    show(document, runs_report(document, fitted), as_json)
 
 
 def _write_accuracy(
@@ -93,7 +105,8 @@ def _write_accuracy(
     if models != "all":
         command += f" --models {models}"
     if document["leave_one_out"] is not None:
-        command += " --leave-one-out"
+        by = document["leave_one_out"]["left_out_by"]
+        command += " --leave-one-out" + (f" {by}" if by != "source" else "")
     made_with = f"`{command} --report DIR`{_commit()}"
     write(folder, {"accuracy-tables.md": accuracy_page(document, made_with)})
     for name, page in ((PREDICTED, predicted_page), (RESIDUALS, residuals_page)):
@@ -125,7 +138,7 @@ def _commit() -> str:
     "--out", metavar="FILE.yaml", required=True,
     help="Write the profile here; of several, FILE-NAME.yaml each.",
 )  # fmt: skip
-@options.rows(min_mfu=0.15, half="fit")
+@options.rows(min_mfu=0.15, half="all")
 @click.option(
     "--afresh", is_flag=True,
     help="Start from what other profiles have, not from the profile's own coefficients: for the "
@@ -183,8 +196,8 @@ def calibrate_runs(
 def calibrate_errors(
     files: tuple[str, ...], out: str, quality: str, min_mfu: float, as_json: bool
 ) -> None:
-    """Fit the prediction intervals to the fitted half of measured runs (default: the published
-    ones), and hold them against the other half.
+    """Fit the prediction intervals to measured runs (default: the published ones), each predicted
+    by numbers fitted without its source or, with experts, its family of models.
 
     Those that ship are in scenarios/published/prediction_intervals.yaml; write them anew after a
     change of the cost model or of coefficients.

@@ -141,7 +141,8 @@ def rows(min_mfu: float, half: Half) -> Decorator:
     def decorate(command: Command) -> Command:
         half_option = click.option(
             "--half", type=Choice(["fit", "test", "all"]), default=half, show_default=True,
-            help="Rows that coefficients are fitted on (fit), held-out rows (test), or all.",
+            help="One half of the rows, fit or test, or all. Runs that compare with each other are "
+            "in the same half.",
         )  # fmt: skip
         command = half_option(gathered(Rows, "rows")(command))
         return quality(minimum_mfu(min_mfu)(command))

@@ -15,6 +15,7 @@ from planner.cost.context import SCORE_WRITING_BACKENDS, CostContext
 from planner.cost.experts import experts_per_rank, imbalance, own_tokens
 from planner.cost.layers import key_value_sizes, shared_ffn
 from planner.cost.recompute import Activation, kept_share, recomputes_layers
+from planner.cost.stages import IS_FOLDED
 from planner.cost.statespace import scan_activations, scan_widths
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
@@ -223,6 +224,18 @@ def working_bytes(
     rows = expert_rows(ctx, layout, m.moe)
     experts = experts_per_rank(m.moe, layout.ep)
     return working + width * (rows * ctx.element_bytes + experts * fresh_gradients)
+
+
+def beside_bytes(layout: LayoutLike, layer: LayerActivations) -> Numeric:
+    """Bytes of the layer that runs forward while another micro-batch's is passed back.
+
+    Where dispatch and combine overlap, the two passes go through their layers in step: what a layer
+    keeps of one micro-batch is freed as a layer of the next begins to keep as much, so that one
+    layer is held twice (megatron-core 0.16.1, models/common/model_chunk_schedule_plan.py, `run`;
+    pipeline_parallel/schedules.py, `get_pp_rank_microbatches`). Folded schedules count both
+    micro-batches in flight as it is.
+    """
+    return layout.overlap_ep * ~IS_FOLDED[layout.schedule_index] * layer.everything
 
 
 def recomputed_score_bytes(layout: LayoutLike, layer: LayerActivations) -> Numeric:

@@ -42,7 +42,7 @@ def chunk_passes(ctx: CostContext, layout: Layout, splits: Splits) -> ChunkPasse
     """
     costs = layout_costs(ctx, layout)
     group_costs = channel_costs(ctx, costs.traffic, splits)
-    layers = layer_costs(ctx, layout, costs.kinds, costs.recomputed, group_costs)
+    layers = layer_costs(ctx, layout, costs.kinds, costs.traffic, costs.recomputed, group_costs)
     count = layout.pp * layout.vp
     chunk = np.arange(count)
     ends = end_passes(costs.ends, layers.logits)

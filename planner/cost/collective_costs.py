@@ -18,6 +18,14 @@ from planner.layouts.numeric import Numeric
 Split = Sequence[Numeric]
 """A group's members per tier, inner to outer: T numbers or arrays of one shape."""
 
+DISPATCH_OWN_COPIES = 2.0
+"""What a dispatch's kernels take to read and write a rank's own tokens, in copies to other ranks.
+
+Fitted together with `dispatch_efficiency` to 432 times of DeepEP's combine inside nodes of
+H100, H200, B200 and B300 (aiconfigurator-core 0.12.0, sglang 0.5.12 wideep_deepep_normal_perf,
+4,096 tokens and more, the best number of multiprocessors): mean error 6 % on Hopper and 13 % on
+Blackwell; 18 and 27 % with none."""
+
 SHORT_SEND_BYTES = 64 * 2.0**20
 """Sends of up to so many bytes run at the short rate; longer ones take no less (sendrecv logs of
 8 H100 and 8 B200: 82 GB/s to 64 MiB, then the same 0.8 ms to 256 MiB)."""
@@ -131,16 +139,25 @@ def _all_reduce(collective: Collective, split: Split, tiers: TierArrays) -> Unit
 
 def _all_to_all(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
     """A message from every rank to every other."""
-    latency = collectives.pairwise_latency(split, tiers.hop_seconds, tiers.base_seconds)
+    hop, base = tiers.hop_seconds, tiers.base_seconds
+    latency = collectives.pairwise_latency(split, hop, base, tiers.posting_seconds)
     busy = collectives.all_to_all_busy(split, _in_mesh(tiers.all_to_all, split, tiers))
-    return UnitCost(latency, collectives.SWITCH_ALL_TO_ALL * latency, busy)
+    return UnitCost(latency, collectives.pairwise_switch(split, hop), busy)
 
 
 def _dispatch(collective: Collective, split: Split, tiers: TierArrays) -> UnitCost:
-    """Tokens to their experts, or back, one copy to a domain and one to a rank."""
+    """Tokens to their experts, or back, one copy to a domain and one to a rank.
+
+    By kernels that take few multiprocessors: where their rate on the innermost links was measured,
+    a rank's own tokens take part of it too.
+    """
     latency = collectives.point_to_point_latency(split, tiers.hop_seconds, tiers.base_seconds)
-    rate = _in_mesh(tiers.all_to_all, split, tiers)
+    reached = tiers.all_to_all if tiers.dispatch is None else tiers.dispatch
+    rate = _in_mesh(reached, split, tiers)
     busy = collectives.dispatch_busy(split, rate, collective.num_experts_per_token or 1)
+    if tiers.dispatch is not None:
+        travels = collectives.num_members(split) > 1
+        busy = (busy[0] + DISPATCH_OWN_COPIES * travels / tiers.dispatch[0], *busy[1:])
     return UnitCost(latency, collectives.SWITCH_POINT_TO_POINT * latency, busy)
 
 
@@ -162,9 +179,10 @@ def _point_to_point(collective: Collective, split: Split, tiers: TierArrays) -> 
 class Formula:
     """How a kind of collective is costed.
 
-    cost: per call and byte, but for the rest. latency: seconds of an empty message, of hop and base
-    latencies. keeps_own_share: whether a rank's own bytes move from its input to its output, which
-    takes time too. sends_shares: whether each message is of one rank's bytes, not of all.
+    cost: per call and byte, but for the rest. latency: seconds of an empty message's hops, of hop
+    and base latencies. keeps_own_share: whether a rank's own bytes move from its input to its
+    output, which takes time too. sends_shares: whether each message is of one rank's bytes, not of
+    all.
     """
 
     cost: Callable[[Collective, Split, TierArrays], UnitCost]
@@ -181,7 +199,7 @@ FORMULAS: Mapping[CollectiveKind, Formula] = {
     CollectiveKind.BROADCAST: Formula(_broadcast, collectives.ring_latency),
     CollectiveKind.RING_SENDS: Formula(_ring_sends, collectives.ring_latency, sends_shares=True),
     CollectiveKind.ALL_TO_ALL: Formula(
-        _all_to_all, collectives.pairwise_latency, keeps_own_share=True, sends_shares=True
+        _all_to_all, collectives.point_to_point_latency, keeps_own_share=True, sends_shares=True
     ),
     CollectiveKind.DISPATCH: Formula(_dispatch, collectives.point_to_point_latency),
     CollectiveKind.POINT_TO_POINT: Formula(_point_to_point, collectives.point_to_point_latency),

@@ -74,13 +74,17 @@ def duration(cost: GroupCost, ramp: PerTier) -> Numeric:
 
 
 SWITCH_ALL_GATHER = 2.0
-SWITCH_ALL_TO_ALL = 1.0
 SWITCH_POINT_TO_POINT = 0.7
 SWITCH_TREE, SWITCH_RING = 5.0, 0.5
 """Switch seconds per second of latency, from nccl-tests sweeps of many fabrics. NCCL's hops slow
 down 5.7-fold from LL to Simple inside a node and 2.8 to 5.2-fold between nodes; an all-reduce moves
 from trees to rings besides, so it counts both; an all-gather counts what is inside a domain only;
 sends are Simple all along."""
+
+SWITCH_ALL_TO_ALL_HOPS = 40.0
+"""Switch of an all-to-all, in hops inside a domain: 35 fit H100 and H200, and 40 fit B200 and B300,
+whose hops take twice as long (aiconfigurator-core 0.12.0, systems/data/*/comm/nccl, 2 to 8 GPUs).
+"""
 
 SWITCH_CROSSING_SECONDS = 11.3e-6
 """Switch of an all-gather per hop between domains: 14 us of Simple less 2.7 of LL, NCCL's constants
@@ -413,18 +417,36 @@ Slingshot: 4.9 us a hop in 2 nodes, 6.7 in 512)."""
 
 
 POSTING_SHARE = 0.25
-"""Of the base latency, for each further peer of an all-to-all: sends are posted in turn (8 A100:
-85 us against 35 of an all-reduce; 16 B200 in two nodes: 38 us)."""
+"""Of the base latency: seconds of posting a send of an all-to-all to one peer, where a fabric does
+not say (8 A100 with an old driver: 85 us against 35 of an all-reduce)."""
 
 SIMPLE_BASE = 8.4 / 6.6
 """Base latency of protocol Simple, which sends use, over that of LL: NCCL's tuning constants."""
 
 
-def pairwise_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:
-    """Seconds an empty all-to-all takes: a message to and from every peer, posted in turn."""
-    peers = num_members(split) - 1.0
+def pairwise_latency(
+    split: Sequence[Numeric], hop: PerTier, base: PerTier, posting: PerTier
+) -> Numeric:
+    """Seconds an empty all-to-all takes: a message to and from every peer, posted in turn.
+
+    start + hop + Σ over tiers of posting_t for each peer that tier t is the first to join. Posting
+    to a peer across a network takes its proxy some microseconds, inside a domain half a one.
+    """
     reach = _reach(split, hop, base)
-    return reach.start_seconds * (1.0 + POSTING_SHARE * peers) + reach.hop_seconds
+    inner: Numeric = 1.0
+    posted: Numeric = 0.0
+    for members, seconds in zip(split, posting, strict=True):
+        posted = posted + inner * (members - 1.0) * seconds
+        inner = inner * members
+    return reach.start_seconds + reach.hop_seconds + posted
+
+
+def pairwise_switch(split: Sequence[Numeric], hop: PerTier) -> Numeric:
+    """Seconds by which large messages of an all-to-all start later: hops inside a domain alone.
+
+    Neither the number of peers, whose sends are posted alike, nor the start-up time enters.
+    """
+    return (np.asarray(split[0]) > 1) * (SWITCH_ALL_TO_ALL_HOPS * hop[0])
 
 
 def point_to_point_latency(split: Sequence[Numeric], hop: PerTier, base: PerTier) -> Numeric:

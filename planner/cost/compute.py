@@ -25,7 +25,15 @@ from planner.cost.kernels import (
 )
 from planner.cost.layers import layer_matmuls
 from planner.cost.passes import ForwardBackward
-from planner.cost.statespace import SCAN_KERNELS, scan_bytes, scan_flops, scan_widths
+from planner.cost.statespace import (
+    CONVOLUTION_ELEMENTS_PER_SECOND,
+    SCAN_FLOPS_PER_SECOND,
+    SCAN_KERNELS,
+    chunk_bytes,
+    convolution_elements,
+    scan_flops,
+    scan_widths,
+)
 from planner.layouts.arrays import IntArray, distinct_rows
 from planner.layouts.keys import CP_KINDS
 from planner.layouts.layout import LayoutLike
@@ -213,6 +221,22 @@ FLASH_BACKWARD_FLOPS = 2.5
 """Of the forward pass's: five matmuls where that has two, for it repeats QKᵀ."""
 
 
+USUAL_HEAD_DIM = 128.0
+"""Elements of the heads with which attention's shares of the peak were measured."""
+
+
+def head_share(ctx: CostContext) -> float:
+    """Rate of attention with the model's heads over that with heads of 128 elements, at most 1.
+
+    d / (d + head_half) · (128 + head_half) / 128,   d the mean of keys' and values' elements
+    """
+    half = ctx.attention.head_half
+    if half is None:
+        return 1.0
+    d = min(USUAL_HEAD_DIM, (ctx.model.qk_head_dim + ctx.model.v_head_dim) / 2)
+    return d / (d + float(half)) * (USUAL_HEAD_DIM + float(half)) / USUAL_HEAD_DIM
+
+
 def attention_seconds(ctx: CostContext, share: RankShare) -> ForwardBackward:
     """Seconds of one layer's attention core.
 
@@ -221,35 +245,41 @@ def attention_seconds(ctx: CostContext, share: RankShare) -> ForwardBackward:
     et al. 2022, §4.1).
     """
     coefficients = ctx.attention
-    # a ring works through a document in blocks, one of each of its ranks
-    block_tokens = ctx.training.document_length / share.ring_members
     causal_flops = attention_flops(ctx, share)
 
-    def kernels(flops: Numeric, share_of_peak: float, number: float) -> Numeric:
+    def kernels(flops: Numeric, share_of_peak: float, number: float, tokens: Numeric) -> Numeric:
         return flash_seconds(
             flops,
-            block_tokens,
+            tokens,
             peak_flops=ctx.sustained_16_flops,
-            share=share_of_peak,
+            share=share_of_peak * head_share(ctx),
             sequence_half=coefficients.sequence_half,
             overhead_seconds=number * ctx.gemm_16.overhead_seconds,
         )
 
     score_bytes = SCORE_BYTES.get(ctx.attention_backend)
     if score_bytes is None:
-        return ForwardBackward(
-            kernels(1.0 * causal_flops, coefficients.forward, 1),
-            kernels(FLASH_BACKWARD_FLOPS * causal_flops, coefficients.backward, 1),
-        )
+        seconds = ForwardBackward(0.0, 0.0)
+        starts = 1.0 / len(ctx.attention_spans)  # a layer has spans of one sort
+        for span in ctx.attention_spans:
+            # a ring works through a span in blocks, one of each of its ranks
+            tokens = span.tokens / share.ring_members
+            flops = span.share / ctx.attended_share * causal_flops
+            seconds = seconds + ForwardBackward(
+                kernels(1.0 * flops, coefficients.forward, starts, tokens),
+                kernels(FLASH_BACKWARD_FLOPS * flops, coefficients.backward, starts, tokens),
+            )
+        return seconds
     # windows and documents are masked, not left out
     flops = causal_flops / ctx.attended_share
+    tokens = ctx.training.document_length / share.ring_members
     s = ctx.training.sequence_length
     scores = share.mbs * s * s / share.cp * ctx.model.num_attention_heads / share.tp
     dropout_bytes = DROPOUT_BYTES_PER_SCORE * ctx.model.dropout
     return ForwardBackward(
-        kernels(2.0 * flops, coefficients.forward, 4)
+        kernels(2.0 * flops, coefficients.forward, 4, tokens)
         + scores * (score_bytes.forward + dropout_bytes) / ctx.hbm_bytes_per_second,
-        kernels(4.0 * flops, coefficients.backward, 6)
+        kernels(4.0 * flops, coefficients.backward, 6, tokens)
         + scores * (score_bytes.backward + dropout_bytes) / ctx.hbm_bytes_per_second,
     )
 
@@ -257,26 +287,40 @@ def attention_seconds(ctx: CostContext, share: RankShare) -> ForwardBackward:
 def scan_seconds(ctx: CostContext, mamba: Mamba, share: RankShare) -> ForwardBackward:
     """Seconds of one state-space block's convolution, scan and gated norm.
 
-    The later of FLOPs, at the share of the 16-bit peak that attention's block matmuls reach, and
-    HBM traffic with the software's multiplier.
+    ::
+
+        convolution = (issue³ + hbm³)^⅓      issue: elements at CONVOLUTION_ELEMENTS_PER_SECOND
+        scan, norm  = max(flops, hbm)        flops at SCAN_FLOPS_PER_SECOND at most
+
+    FLOPs go at the share of the 16-bit peak that attention's block matmuls reach where that is
+    less. Traffic of the scan and norm has the software's multiplier for memory-bound kernels.
     """
     widths, tokens = scan_widths(mamba, share.tp, share.cp), share.tokens(ctx)
-    flops, num_bytes = scan_flops(mamba, widths), scan_bytes(widths, ctx.element_bytes)
+    flops, elements = scan_flops(mamba, widths), convolution_elements(widths)
+    num_bytes = chunk_bytes(widths, ctx.element_bytes)
     multiplier = ctx.software.coefficients.memory_bound_multiplier
 
     def seconds(
-        flops: Numeric, share_of_peak: float, num_bytes: Numeric, number: Numeric
+        flops: Numeric, share_of_peak: float, num_bytes: Numeric, elements: Numeric
     ) -> Numeric:
         per_token = np.maximum(
-            flops / (ctx.sustained_16_flops * share_of_peak),
+            flops / min(SCAN_FLOPS_PER_SECOND, ctx.sustained_16_flops * share_of_peak),
             multiplier * num_bytes / ctx.hbm_bytes_per_second,
         )
-        return tokens * per_token + number * ctx.gemm_16.overhead_seconds
+        return tokens * (per_token + elements * convolution_seconds(ctx))
 
-    return ForwardBackward(
-        seconds(flops.forward, ctx.attention.forward, num_bytes.forward, SCAN_KERNELS.forward),
-        seconds(flops.backward, ctx.attention.backward, num_bytes.backward, SCAN_KERNELS.backward),
+    forward = seconds(flops.forward, ctx.attention.forward, num_bytes.forward, elements.forward)
+    backward = seconds(
+        flops.backward, ctx.attention.backward, num_bytes.backward, elements.backward
     )
+    return ForwardBackward(forward, backward) + SCAN_KERNELS.times(ctx.gemm_16.overhead_seconds)
+
+
+def convolution_seconds(ctx: CostContext) -> float:
+    """Seconds per element that a causal convolution reads or writes."""
+    issue = 1 / CONVOLUTION_ELEMENTS_PER_SECOND
+    hbm = ctx.element_bytes / ctx.hbm_bytes_per_second
+    return float(np.cbrt(issue**3 + hbm**3))
 
 
 # ---------------------------------------------------------------- embedding, head and loss
@@ -325,9 +369,10 @@ def _end_times(
         join = matmul_seconds(ctx, GemmSizes(tokens, h / tp, 2 * h))
         head = head + join.times(model.mtp_layers)
     own_logits = v / (1 if ctx.software.gathers_logits else tp)
+    apart = ctx.software.deferred_head_gradients or not ctx.software.only_1f1b
     return EndTimes(
         embedding=stream(ctx, multiplier * tokens * h * ctx.element_bytes * EMBEDDING_PASSES),
         head=head.both,
-        head_weight_gradients=0.0 if ctx.software.only_1f1b else head.weight_gradients,
+        head_weight_gradients=head.weight_gradients if apart else 0.0,
         loss=heads * stream(ctx, multiplier * tokens * own_logits * LOSS_TRAFFIC_BYTES_PER_LOGIT),
     )

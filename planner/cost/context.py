@@ -6,13 +6,14 @@ arrays over tiers, resolved once (the attention backend, the peak of the declare
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.collectives import POSTING_SHARE
 from planner.cost.layers import LayerKind, key_value_sizes, layer_kinds
 from planner.errors import InputError
 from planner.layouts.numeric import Numeric
@@ -24,6 +25,7 @@ from planner.problem.hardware import (
     GemmCoefficients,
 )
 from planner.problem.model import Model
+from planner.problem.overheads import End
 from planner.problem.precision import ELEMENT_BYTES, Precision
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
@@ -52,6 +54,8 @@ class TierArrays:
     point_to_point: Array
     hop_seconds: Array
     base_seconds: Array
+    posting_seconds: Array  # of a send of an all-to-all to one peer that the tier joins
+    dispatch: Array | None = None  # of the flex dispatcher's kernels, where not as all_to_all
     short_send: Array | None = None  # as point_to_point, of short messages on the innermost tier
     mesh_members: tuple[float | None, ...] | None = None  # of full meshes
     own_share: float | None = None  # see `collectives.own_share_busy`, of the innermost tier
@@ -89,6 +93,8 @@ class TierArrays:
             point_to_point=line * column("p2p_efficiency"),
             hop_seconds=column("hop_seconds"),
             base_seconds=column("base_seconds"),
+            posting_seconds=_posting_seconds(tiers),
+            dispatch=_dispatch(tiers, line),
             short_send=_short_send(tiers, line * column("p2p_efficiency")),
             mesh_members=_mesh_members(tiers),
             own_share=None if own_share is None else float(own_share),
@@ -97,6 +103,31 @@ class TierArrays:
             sharp=line * sharp_efficiency if reduces else None,
             sharp_seconds=optional_column("sharp_seconds") if reduces else None,
         )
+
+
+def _posting_seconds(tiers: Sequence[Tier]) -> Array:
+    """Of each tier: its fabric's figure, or a share of its base latency."""
+    fabrics = [tier.fabric for tier in tiers]
+    return np.array(
+        [
+            POSTING_SHARE * float(fabric.base_seconds)
+            if fabric.posting_seconds is None
+            else float(fabric.posting_seconds)
+            for fabric in fabrics
+        ],
+        dtype=float,
+    )
+
+
+def _dispatch(tiers: Sequence[Tier], line: Array) -> Array | None:
+    """Rates of the flex dispatcher; None where no fabric has a figure."""
+    shares = [tier.fabric.dispatch_efficiency for tier in tiers]
+    if all(share is None for share in shares):
+        return None
+    usual = [tier.fabric.all_to_all_efficiency for tier in tiers]
+    reached = zip(shares, usual, strict=True)
+    rates: Array = line * np.array([float(a if own is None else own) for own, a in reached])
+    return rates
 
 
 def _short_send(tiers: Sequence[Tier], point_to_point: Array) -> Array | None:
@@ -111,6 +142,18 @@ def _mesh_members(tiers: Sequence[Tier]) -> tuple[float | None, ...] | None:
     if all(count is None for count in members):
         return None
     return tuple(None if count is None else float(count) for count in members)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpan:
+    """Attention over spans of one length, as its kernels compute it.
+
+    share: of the causal half of a sequence's scores, mean over layers, what the kernels compute in
+    such spans; tokens: the keys that a span holds.
+    """
+
+    share: float
+    tokens: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +180,7 @@ class CostContext:
     matmul_bytes: float  # of a main matmul's inputs
     layer_kinds: tuple[LayerKind, ...]
     attended_share: float  # of the causal half that queries see, mean over layers
+    attention_spans: tuple[AttentionSpan, ...]  # what attention kernels compute
     ramp: tuple[float, ...]  # per tier, of collectives between start-up and full rate
     cluster: Cluster | None = None  # the usable nodes; None: the whole topology
 
@@ -173,6 +217,12 @@ class CostContext:
         """Whether the main matmuls run in fewer than 16 bits."""
         return self.matmul_bytes < self.element_bytes
 
+    def at_cluster_end(self, end: End) -> CostContext:
+        """The same job on a cluster whose overheads are at an end of their range."""
+        overheads = self.topology.overheads.at_end(end)
+        topology = self.topology.model_copy(update={"overheads": overheads})
+        return replace(self, topology=topology)
+
     @classmethod
     def of(cls, scenario: Scenario) -> CostContext:
         """The numbers of a scenario.
@@ -182,11 +232,12 @@ class CostContext:
         """
         model, training = scenario.model, scenario.training
         accelerator = scenario.topology.accelerator
-        backend = attention_backend(training.attention, accelerator)
+        backend = attention_of(scenario)
         sixteen: Precision = "fp16" if training.peak_key == "fp16" else "bf16"
         if sixteen not in accelerator.peak_flops:
             sixteen = "fp16"
         peak = _of_precision(accelerator, training, accelerator.peak_flops)
+        clock = _of_precision(accelerator, training, accelerator.sustained_fraction)
         return cls(
             model=model,
             training=training,
@@ -201,10 +252,8 @@ class CostContext:
             gemm_16=accelerator.gemm[sixteen],
             peak_flops=float(peak),
             peak_16_flops=float(accelerator.peak_flops[sixteen]),
-            sustained_flops=float(peak * accelerator.sustained_fraction),
-            sustained_16_flops=float(
-                accelerator.peak_flops[sixteen] * accelerator.sustained_fraction
-            ),
+            sustained_flops=float(peak * clock),
+            sustained_16_flops=float(accelerator.peak_flops[sixteen] * clock),
             hbm_bytes_per_second=float(
                 accelerator.hbm_bytes_per_second * accelerator.hbm_efficiency
             ),
@@ -212,6 +261,9 @@ class CostContext:
             matmul_bytes=ELEMENT_BYTES[training.peak_key],
             layer_kinds=layer_kinds(model),
             attended_share=attended_share(
+                model, training.sequence_length, training.document_length
+            ),
+            attention_spans=attention_spans(
                 model, training.sequence_length, training.document_length
             ),
             ramp=tuple(float(tier.fabric.ramp) for tier in scenario.topology.tiers),
@@ -228,43 +280,75 @@ def attended_share(model: Model, sequence_length: int, document_length: int) -> 
     query sees its own document (block-diagonal causal mask: Krell et al. 2021, arXiv 2107.02027),
     so d²/2 scores of each are left of s²/2.
     """
-    complete, rest = divmod(sequence_length, document_length)
-    share = 0.0
-    for number, length in ((complete, document_length), (1, rest)):
-        if length:
-            piece = length / sequence_length
-            share += number * piece * piece * _under_window(model, length)
-    return share
+    windowed = _windowed_share(model)
+    return sum(
+        piece * ((1.0 - windowed) + windowed * _under_window(model.sliding_window, length))
+        for piece, length in _documents(sequence_length, document_length)
+    )
 
 
-def _under_window(model: Model, length: int) -> float:
-    """Share of the causal half of `length` tokens' scores that layers compute, mean over layers.
+WINDOW_TILE = 128
+"""Queries, and keys, of a tile of attention kernels: FlashAttention-2 (arXiv 2307.08691, section
+3.3) computes whole tiles, and masks what a window leaves out at their edges."""
 
-    A query sees the last w tokens where a layer has a window w: s·w − w²/2 of s²/2 scores.
+
+def attention_spans(
+    model: Model, sequence_length: int, document_length: int
+) -> tuple[AttentionSpan, ...]:
+    """What attention kernels compute: whole documents, and bands under windows.
+
+    A band under a window of w tokens is w and a tile wide, and as short as that for the kernel.
     """
+    windowed, window = _windowed_share(model), model.sliding_window or 0
+    documents = _documents(sequence_length, document_length)
+    whole = (1.0 - windowed) * sum(piece for piece, _ in documents)
+    spans = [AttentionSpan(whole, float(document_length))] if whole else []
+    if windowed:
+        width = min(window + WINDOW_TILE, document_length)
+        band = windowed * sum(piece * _under_window(width, length) for piece, length in documents)
+        spans.append(AttentionSpan(band, float(width)))
+    return tuple(spans)
+
+
+def _windowed_share(model: Model) -> float:
+    """Of the layers that attend, the share with a window."""
     layers = model.num_attention_layers
     if model.sliding_window is None or not layers:
-        return 1.0
-    window = min(model.sliding_window, length) / length
+        return 0.0
     windowed = layers if model.num_windowed_layers is None else model.num_windowed_layers
-    share = windowed / layers
-    return 1.0 - share + share * (2.0 * window - window**2)
+    return windowed / layers
 
 
-def attention_backend(
-    wanted: Literal["auto"] | AttentionBackend, accelerator: Accelerator
-) -> AttentionBackend:
-    """The attention backend to cost: the one wanted, or the best that the accelerator has.
+def _documents(sequence_length: int, document_length: int) -> list[tuple[float, int]]:
+    """The documents of a sequence of one length: their share of its causal half, and the length."""
+    complete, rest = divmod(sequence_length, document_length)
+    return [
+        (number * (length / sequence_length) ** 2, length)
+        for number, length in ((complete, document_length), (1, rest))
+        if number and length
+    ]
+
+
+def _under_window(window: int | None, length: int) -> float:
+    """Share of the causal half of `length` tokens' scores that a window leaves.
+
+    A query sees the last w tokens: s·w − w²/2 of s²/2 scores.
+    """
+    width = min(window or length, length) / length
+    return 2.0 * width - width**2
+
+
+def attention_of(scenario: Scenario) -> AttentionBackend:
+    """The attention backend of a scenario: the one it names, or what its software runs by default.
 
     Raises:
-        InputError: the accelerator has no figures for the backend wanted.
+        InputError: the accelerator has no figures for the backend named.
     """
+    wanted, usual = scenario.training.attention, scenario.software.attention
+    accelerator = scenario.topology.accelerator
     known = accelerator.attention
     if wanted == "auto":
-        return max(
-            known,
-            key=lambda name: (name not in SCORE_WRITING_BACKENDS, float(known[name].forward)),
-        )
+        return fastest_attention(accelerator, () if usual is None else usual.kernels)
     if wanted not in known:
         raise InputError(
             f"accelerator {accelerator.name} has no attention backend {wanted!r}",
@@ -273,6 +357,21 @@ def attention_backend(
             allowed=", ".join(["auto", *sorted(known)]),
         )
     return wanted
+
+
+def fastest_attention(
+    accelerator: Accelerator, among: Collection[AttentionBackend] = ()
+) -> AttentionBackend:
+    """The accelerator's fastest attention backend of those given, or of all if it has none of them.
+
+    Backends that write the scores count as slower than those that do not.
+    """
+    known = accelerator.attention
+    candidates = [name for name in known if name in among] or list(known)
+    return max(
+        candidates,
+        key=lambda name: (name not in SCORE_WRITING_BACKENDS, float(known[name].forward)),
+    )
 
 
 def _of_precision(

@@ -85,6 +85,16 @@ without the last reading and writing. `flex` writes copies where they belong: no
 
 _PERMUTATION_PASSES = np.array([PERMUTATION_PASSES[name] for name in DISPATCHERS])
 
+BIAS_BYTES = ForwardBackward(28.0, 40.0)
+CLAMP_BYTES = ForwardBackward(16.0, 34.0)
+"""Bytes of HBM traffic per routed row: of the experts' biases, an element of the hidden size, and
+of a clamped activation, an element of the experts' feed-forward size. Megatron-Core adds biases
+expert by expert in FP32 (split, product with the routing weight, sum, cat) and clamps with kernels
+of their own (megatron-core 0.15, transformer/moe/experts.py and fusions/fused_bias_swiglu.py)."""
+
+BIAS_KERNELS = ForwardBackward(2.0, 8.0)
+"""Kernels that the same starts for each expert."""
+
 MEMORY_BOUND_KERNELS = 12.0
 """Kernels of a layer's router, permutations and activation, in each pass."""
 
@@ -137,6 +147,10 @@ def _memory_bound(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric)
     permuted = passes * (tokens * moe.top_k) * model.expert_hidden_size
     permuted = permuted + 3 * tokens * model.hidden_size
     router = tokens * moe.num_experts * ROUTER_BYTES
+    biased = 1.0 * model.has_bias("mlp")
+    unfused = BIAS_BYTES.times(biased * model.expert_hidden_size)
+    unfused = unfused + CLAMP_BYTES.times(1.0 * model.clamped_activation * f / share.etp)
+    starts = BIAS_KERNELS.times(biased * experts_per_rank(moe, share.ep))
     # elements an activation reads and writes: a gated one has two inputs
     activation = ForwardBackward(3 * f, 5 * f) if model.gated_mlp else ForwardBackward(2 * f, 3 * f)
 
@@ -144,11 +158,9 @@ def _memory_bound(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric)
         moved = ctx.element_bytes * (permuted + rows * activated / share.etp) + router
         return ctx.software.coefficients.memory_bound_multiplier * moved
 
-    return streamed(
-        ctx,
-        ForwardBackward(num_bytes(activation.forward), num_bytes(activation.backward)),
-        ForwardBackward(MEMORY_BOUND_KERNELS, MEMORY_BOUND_KERNELS),
-    )
+    fused = ForwardBackward(num_bytes(activation.forward), num_bytes(activation.backward))
+    usual = ForwardBackward(MEMORY_BOUND_KERNELS, MEMORY_BOUND_KERNELS)
+    return streamed(ctx, fused + unfused.times(rows), usual + starts)
 
 
 def _casts(ctx: CostContext, moe: MoE, share: ExpertShare, rows: Numeric) -> ForwardBackward:

@@ -18,14 +18,17 @@ from planner.cost.context import CostContext
 from planner.cost.layer_work import KindTimes, LayerWork, layer_work, mean_work
 from planner.cost.offload import offloads_any
 from planner.cost.overlap import (
+    TP_CHANNELS,
     ChannelSeconds,
     dispatch_busy,
     dispatch_exposed,
     layer_exposed,
     offload_exposed,
+    skew_seconds,
 )
 from planner.cost.passes import ForwardBackward, Passes
 from planner.cost.recompute import RecomputedShares
+from planner.cost.traffic import Traffic
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Numeric
 
@@ -93,6 +96,7 @@ def layer_costs(
     ctx: CostContext,
     layout: LayoutLike,
     kinds: tuple[KindTimes, ...],
+    traffic: Traffic,
     recomputed: RecomputedShares,
     costs: Mapping[Channel, GroupCost],
 ) -> LayerCosts:
@@ -104,6 +108,7 @@ def layer_costs(
     works = tuple(layer_work(kind, recomputed) for kind in kinds)
     mean = mean_work(kinds, works)
     exposed = layer_exposed(ctx, layout, mean, recomputed, costs, seconds)
+    waits = skew_seconds(ctx, layout, traffic)
     dispatch = dispatch_exposed(ctx, layout, kinds, works, seconds)
     busy = tuple(dispatch_busy(kind, seconds) for kind in kinds)
     offload: tuple[Numeric, ...] = tuple(0.0 for _ in works)
@@ -116,7 +121,7 @@ def layer_costs(
         recomputed=recomputed,
         seconds=seconds,
         exposed=exposed,
-        tp=_sum_of(exposed, Channel.TP_FORWARD, Channel.TP_BACKWARD, Channel.TP_GRADIENTS),
+        tp=waits + _sum_of(exposed, *TP_CHANNELS),
         cp=_sum_of(
             exposed,
             Channel.CP_FORWARD, Channel.CP_BACKWARD, Channel.CP_HEADS,

@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from planner.cost.activations import (
+    beside_bytes,
     layer_activations,
     recomputed_score_bytes,
     shard_tokens,
@@ -21,7 +22,6 @@ from planner.cost.activations import (
 from planner.cost.context import CostContext
 from planner.cost.experts import imbalance, own_tokens
 from planner.cost.model_states import (
-    OPTIMIZER_BYTES,
     device_state_bytes,
     own_parameters,
     stage_parameters,
@@ -31,6 +31,7 @@ from planner.cost.offload import (
     offloads_any,
     offloads_nothing,
     offloads_optimizer,
+    optimizer_bytes,
     place_activations,
 )
 from planner.cost.pipeline import microbatches_in_flight
@@ -77,17 +78,19 @@ def memory_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> Stage
         fragmenting = np.minimum(fragmenting, kept)
     is_last = reduce(np.logical_or, [stage.is_last for stage in stages])
     logits = is_last * logits_memory_bytes(ctx, layout)
+    # the loss is over before the first layer is passed back, which takes what it frees
+    activations = kept + flight.recomputed_scores + np.maximum(flight.working - logits, 0.0)
+    unused = fragmentation_bytes(ctx, layout, fragmenting) + graph_pool_bytes(ctx, activations)
     zeros = 0.0 * states.parameters  # so that terms alike on all stages have the others' shape
     return StageMemory(
         parameters=states.parameters,
         gradients=states.gradients,
         optimizer=states.optimizer,
-        # the loss is over before the first layer is passed back, which takes what it frees
-        activations=kept + flight.recomputed_scores + np.maximum(flight.working - logits, 0.0),
+        activations=activations,
         logits=logits,
         buffers=buffer_bytes(ctx, layout) + zeros,
         runtime=runtime_bytes(ctx, layout) + zeros,
-        allocator=fragmentation_bytes(ctx, layout, fragmenting) + zeros,
+        allocator=unused + zeros,
     )
 
 
@@ -99,8 +102,9 @@ class _ActivationsInFlight:
     """Bytes of activations on ranks at their peak, shape (S, …).
 
     kept: what layers keep of all micro-batches in flight. fragmenting: what of it fragments the
-    allocator's memory. working: of the layer being passed back, of the kind that takes the most;
-    recomputed_scores: of its attention scores, where they are computed a second time.
+    allocator's memory. working: of the layer being passed back and of one that runs beside it, of
+    the kinds that take the most; recomputed_scores: of its attention scores, where they are
+    computed a second time.
     """
 
     kept: Numeric
@@ -116,6 +120,7 @@ def _activations_in_flight(
     kept: Numeric = 0.0
     of_kept_layers: Numeric = 0.0
     working: Numeric = 0.0
+    beside: Numeric = 0.0
     scores: Numeric = 0.0
     in_flight = [microbatches_in_flight(layout, stage, ctx.software.only_1f1b) for stage in stages]
     counted = counts_layers(layout)
@@ -130,9 +135,10 @@ def _activations_in_flight(
                 kept = kept + others * (layer.everything - layer.kept)
                 of_kept_layers = of_kept_layers + others * layer.everything
         working = np.maximum(working, working_bytes(ctx, layout, layer, kind.blocks))
+        beside = np.maximum(beside, beside_bytes(layout, layer))
         scores = np.maximum(scores, recomputed_score_bytes(layout, layer))
     fragmenting = of_kept_layers + ~recomputes_layers(layout) * kept if counted else kept
-    return _ActivationsInFlight(kept, fragmenting, working, scores)
+    return _ActivationsInFlight(kept, fragmenting, working + beside, scores)
 
 
 def largest_layer_bytes(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -213,6 +219,12 @@ def fragmentation_bytes(ctx: CostContext, layout: LayoutLike, fragmenting: Numer
     return fragmenting * (share * many_sizes)
 
 
+def graph_pool_bytes(ctx: CostContext, activations: Numeric) -> Numeric:
+    """Bytes that the pools of CUDA graphs hold besides `activations`, a share of them."""
+    pools = ctx.software.graph_pools
+    return activations * (pools.share_of(ctx.training.cuda_graphs) if pools else 0.0)
+
+
 # ---------------------------------------------------------------- the fullest rank
 
 
@@ -257,7 +269,7 @@ def host_bytes_of(ctx: CostContext, layout: LayoutLike, stages: RankStages) -> N
     """
     kept = _activations_in_flight(ctx, layout, stages).kept
     placed = place_activations(layout, kept, largest_layer_bytes(ctx, layout))
-    per_state = OPTIMIZER_BYTES + ctx.software.gradient_bytes
+    per_state = optimizer_bytes(ctx) + ctx.software.gradient_bytes
     own = own_parameters(ctx, layout, stage_parameters(ctx, layout, stages))
     return placed.on_host + offloads_optimizer(layout) * (per_state * own)
 

@@ -15,18 +15,16 @@ import numpy as np
 from planner.cost.context import CostContext
 from planner.cost.layers import attention_matmuls, latent_matmuls
 from planner.cost.offload import (
-    STATE_TRAFFIC_BYTES,
     host_step_seconds,
     offloads_any,
     offloads_optimizer,
+    optimizer_bytes,
+    state_traffic_bytes,
 )
 from planner.cost.stages import DIRECTIONS, RankStage, RankStages
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Boolean, Numeric
 from planner.problem.blocks import Blocks
-
-OPTIMIZER_BYTES = 12.0
-"""FP32 master weight and Adam's two moments, per parameter."""
 
 GRADIENT_PASSES = 4.0
 """Times a gradient passes HBM in a step: its norm, its scaling in and out, the update."""
@@ -190,7 +188,7 @@ def _sharded_bytes(
         ),
         gradients=parameters * software.gradient_bytes * np.where(zero >= 2, 1 / shards + once, 1)
         + gathered * ctx.element_bytes,
-        optimizer=parameters * OPTIMIZER_BYTES / np.where(zero >= 1, shards, 1),
+        optimizer=parameters * optimizer_bytes(ctx) / np.where(zero >= 1, shards, 1),
     )
 
 
@@ -237,7 +235,7 @@ def optimizer_seconds(ctx: CostContext, layout: LayoutLike, parameters: Paramete
         return moved / ctx.hbm_bytes_per_second
     own = own_parameters(ctx, layout, parameters)
     offloaded = offloads_optimizer(layout)
-    on_device = np.where(offloaded, moved - own * STATE_TRAFFIC_BYTES, moved)
+    on_device = np.where(offloaded, moved - own * state_traffic_bytes(ctx), moved)
     on_host = offloaded * host_step_seconds(ctx, own)
     return on_device / ctx.hbm_bytes_per_second + on_host
 
@@ -247,7 +245,7 @@ def _step_bytes(
 ) -> Numeric:
     """Bytes that a step's update and clearing move of states shared by `shards` ranks."""
     zero = np.asarray(layout.zero_stage)
-    per_parameter = STATE_TRAFFIC_BYTES + GRADIENT_PASSES * ctx.software.gradient_bytes
+    per_parameter = state_traffic_bytes(ctx) + GRADIENT_PASSES * ctx.software.gradient_bytes
     own = parameters / np.where(zero >= 1, shards, 1)
     gradients = parameters / np.where(zero >= 2, shards, 1) * ctx.software.gradient_bytes
     return own * per_parameter + gradients

@@ -23,9 +23,21 @@ RESIDENT_LAYERS = 2
 """Layers whose kept activations stay on the device where activations are offloaded: one is computed
 on while the other travels."""
 
-STATE_TRAFFIC_BYTES = 26.0
-"""What an optimizer step moves per parameter: FP32 master and two moments read and written (24),
-16-bit weight written (2)."""
+FP32_ADAM_BYTES = 12.0
+"""Optimizer states of a parameter where a profile says nothing: FP32 master weight and Adam's two
+moments in FP32."""
+
+
+def optimizer_bytes(ctx: CostContext) -> float:
+    """Bytes of a parameter's optimizer states: its master weight and moments."""
+    stated = ctx.software.optimizer_bytes
+    return FP32_ADAM_BYTES if stated is None else float(stated)
+
+
+def state_traffic_bytes(ctx: CostContext) -> float:
+    """What an optimizer step moves per parameter: states read and written, 16-bit weight written;
+    26 bytes with FP32 states."""
+    return 2 * optimizer_bytes(ctx) + 2.0
 
 
 def offloads_optimizer(layout: LayoutLike) -> Mask:
@@ -86,5 +98,5 @@ def host_step_seconds(ctx: CostContext, own: Numeric) -> Numeric:
     return own * max(
         gradients / host.achieved_link,
         ctx.element_bytes / host.achieved_link,
-        (STATE_TRAFFIC_BYTES + 2 * gradients) / host.achieved_memory,
+        (state_traffic_bytes(ctx) + 2 * gradients) / host.achieved_memory,
     )

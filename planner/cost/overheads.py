@@ -44,7 +44,8 @@ def kernel_launches(ctx: CostContext, layout: LayoutLike, recomputed: Recomputed
         share = share_of(ctx.layer_kinds, "experts")
         of_experts = kernels.forward * (1 + recomputed.experts) + kernels.backward
         launches = launches + share * of_experts
-        launches = launches * (1 + (OVERLAPPED_LAUNCHES - 1) * layout.overlap_ep)
+        if graphs == "none":
+            launches = launches * (1 + (OVERLAPPED_LAUNCHES - 1) * layout.overlap_ep)
     return launches
 
 
@@ -87,7 +88,19 @@ def host_slope(ctx: CostContext, launching: Numeric, working: Numeric) -> Numeri
 
 
 def straggler_seconds(ctx: CostContext, layout: LayoutLike, running: Numeric) -> Numeric:
-    """Seconds that the slowest of all ranks adds to `running`: a share for each doubling."""
-    ranks = 1.0 * layout.tp * layout.cp * layout.pp * layout.dp_shard * layout.dp_replicate
-    share = ctx.software.coefficients.straggler_fraction_per_doubling
-    return share * np.log2(ranks) * running
+    """Seconds that the slowest rank of a stage adds to `running`: a share for each doubling.
+
+    Ranks of a stage wait for each other at every exchange of weights and gradients; between stages
+    the micro-batches in flight leave slack. Doublings count from one innermost domain on.
+    """
+    ranks = 1.0 * layout.tp * layout.cp * layout.dp_shard * layout.dp_replicate
+    doublings = np.log2(np.maximum(1.0, ranks / ctx.topology.widths[0]))
+    share = ctx.topology.overheads.straggler_fraction_per_doubling
+    return share * doublings * running
+
+
+def unexplained_seconds(ctx: CostContext, running: Numeric) -> Numeric:
+    """Seconds that the software's runs take beyond `running` and that no formula here explains."""
+    coefficients = ctx.software.coefficients
+    constant = coefficients.unexplained_seconds * (ctx.training.cuda_graphs != "full")
+    return coefficients.unexplained_fraction * running + constant

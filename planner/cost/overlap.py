@@ -27,6 +27,7 @@ from planner.cost.pipeline import (
     waits_for_weights,
 )
 from planner.cost.recompute import RecomputedShares
+from planner.cost.traffic import Traffic
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer, Numeric
 
@@ -37,6 +38,17 @@ ChannelSeconds = Mapping[Channel, Numeric]
 def beyond(busy: Numeric, budget: Numeric) -> Numeric:
     """Seconds of traffic that `budget` seconds of work do not hide: max(0, busy − budget)."""
     return np.maximum(0.0, busy - budget)
+
+
+def shown(busy: Numeric, budget: Numeric, contention: float) -> Numeric:
+    """Seconds that traffic adds which overlaps with `budget` seconds of work.
+
+    What hides takes multiprocessors and memory bandwidth from that work: a share `contention` of
+    its own seconds.
+
+        busy − (1 − contention) · min(busy, budget)
+    """
+    return busy - (1.0 - contention) * np.minimum(busy, budget)
 
 
 # ---------------------------------------------------------------- tensor and context parallelism
@@ -102,19 +114,36 @@ def layer_exposed(
     return exposed
 
 
+TP_CHANNELS = (Channel.TP_FORWARD, Channel.TP_BACKWARD, Channel.TP_GRADIENTS)
+"""Channels of a layer's tensor parallelism."""
+
+
+def skew_seconds(ctx: CostContext, layout: LayoutLike, traffic: Traffic) -> Numeric:
+    """Seconds that the ranks of a tensor-parallel group wait for each other in a layer.
+
+    They do not reach a collective at the same time: each call takes the cluster's number for each
+    doubling of the group, which no computation hides. Chunks that are copied between neighbours
+    while matmuls run need no such meeting.
+    """
+    return sum(channel_skew_seconds(ctx, layout, traffic, channel) for channel in TP_CHANNELS)
+
+
+def channel_skew_seconds(
+    ctx: CostContext, layout: LayoutLike, traffic: Traffic, channel: Channel
+) -> Numeric:
+    """Of `skew_seconds`, those of one run of a channel; 0 of other parallelism."""
+    if channel not in TP_CHANNELS:
+        return 0.0
+    calls = sum(one.calls for one in traffic[channel])
+    per_call = ctx.topology.overheads.collective_seconds * np.log2(1.0 * np.asarray(layout.tp))
+    return np.where(layout.overlap_tp, 0.0, calls) * per_call
+
+
 # ---------------------------------------------------------------- dispatch and combine
 
 DISPATCH_SHARE = 0.15
 """Share of the multiprocessors that dispatch and combine take while kernels run (DeepEP: 20 to 24
 of 132; HybridEP: 16 to 32 of 148)."""
-
-
-def overlapped_dispatch(busy: Numeric, budget: Numeric) -> Numeric:
-    """Seconds that dispatch and combine add which overlap with `budget` seconds of other work.
-
-    What hides still takes its share of the multiprocessors from that work.
-    """
-    return busy - (1.0 - DISPATCH_SHARE) * np.minimum(busy, budget)
 
 
 def dispatch_busy(kind: KindTimes, seconds: ChannelSeconds) -> Numeric:
@@ -151,10 +180,10 @@ def dispatch_exposed(
             continue
         busy = seconds[Channel.EP_FORWARD] + seconds[Channel.EP_BACKWARD]
         within_etp = seconds[Channel.ETP_FORWARD] + seconds[Channel.ETP_BACKWARD]
-        shown = overlapped_dispatch(busy, share * (work.forward + work.backward))
+        added = shown(busy, share * (work.forward + work.backward), DISPATCH_SHARE)
         if not only_1f1b:
-            shown = busy - overlapped_share(layout) * (busy - shown)
-        exposed.append(shown + within_etp)
+            added = busy - overlapped_share(layout) * (busy - added)
+        exposed.append(added + within_etp)
     return tuple(exposed)
 
 
@@ -200,6 +229,7 @@ def state_exposed(
     share = ctx.software.coefficients.dp_overlap_fraction
     # of a stage, per second of its mean layer
     hides = share * layout.overlap_dp * (num_layers(ctx.model) / layout.pp)
+    contention = float(ctx.software.coefficients.contention_fraction)
     behind_forward = np.where(zero == 3, m, window) * hides * free.forward
     behind_backward = np.where(zero >= 2, m, window) * hides * free.backward
     if not ctx.software.only_1f1b:
@@ -215,5 +245,5 @@ def state_exposed(
             if spec.hidden_by is hidden_by and channel in seconds
         )
 
-    forward = beyond(busy(HiddenBy.FORWARD_PASSES), behind_forward)
-    return forward + beyond(busy(HiddenBy.BACKWARD_PASSES), behind_backward)
+    forward = shown(busy(HiddenBy.FORWARD_PASSES), behind_forward, contention)
+    return forward + shown(busy(HiddenBy.BACKWARD_PASSES), behind_backward, contention)

@@ -75,12 +75,13 @@ def in_flight_1f1b(layout: LayoutLike, stage: Numeric) -> Numeric:
 
     1F1B: min(m, pp − stage). Interleaved: the warm-up of 2·(pp − stage − 1) + (vp − 1)·pp chunks
     and the one running, of 1/vp of its layers (Narayanan et al. 2021, §2.2; Korthikanti et al.
-    2022, §4.2.3). Where dispatch and combine overlap another micro-batch's passes, that one is in
-    flight too.
+    2022, §4.2.3). Dispatch and combine that overlap another micro-batch's passes add none: one more
+    chunk runs ahead, and the next one runs while one is passed back, layer by layer
+    (`planner.cost.activations.beside_bytes`).
     """
-    m, pp, vp, overlapped = layout.num_microbatches, layout.pp, layout.vp, layout.overlap_ep
-    plain = np.minimum(m, pp - stage + overlapped)
-    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1 + overlapped)
+    m, pp, vp = layout.num_microbatches, layout.pp, layout.vp
+    plain = np.minimum(m, pp - stage)
+    chunks = np.minimum(m * vp, 2 * (pp - stage - 1) + (vp - 1) * pp + 1)
     return np.where(vp > 1, chunks / vp, plain)
 
 

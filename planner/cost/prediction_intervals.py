@@ -10,7 +10,7 @@ before a run: see KINDS. It depends on the layout alone, not on where the layout
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import model_validator
 
 from planner.cost.context import CostContext
+from planner.cost.features import Measured, unmeasured
 from planner.cost.memory import StageMemory
 from planner.errors import InputError
 from planner.inputs.files import data_root
@@ -27,17 +28,19 @@ from planner.inputs.values import Strict, parse
 from planner.layouts.layout import LayoutLike
 from planner.layouts.numeric import Integer, Numeric
 from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 from planner.problem.software import Software
 
 SHIPPED = "scenarios/published/prediction_intervals.yaml"
 
 KINDS = (
-    "new-accelerator", "new-software", "experts", "low-precision", "model-parallel",
-    "data-parallel",
+    "new-accelerator", "new-software", "unseen-feature", "experts", "low-precision",
+    "model-parallel", "data-parallel",
 )  # fmt: skip
 """Kinds of jobs, the first that holds: an accelerator type whose clock under load was never fitted
-to runs; software whose coefficients were not; a mixture of experts; main matmuls in fewer than 16
-bits; 16 bits with tp, cp or pp; 16 bits without."""
+to runs; software whose coefficients were not; a feature (planner.cost.features) that no run has on
+the accelerator type; a mixture of experts; main matmuls in fewer than 16 bits; 16 bits with tp, cp
+or pp; 16 bits without."""
 
 Below = Annotated[Figure, Sourced(above=0, at_most=1)]
 Above = Annotated[Figure, Sourced(at_least=1)]
@@ -53,9 +56,13 @@ class MeasuredInterval(Strict):
 
 
 class PredictionErrors(Strict):
-    """Intervals that hold `coverage` of the measurements, by kind, of step time and peak memory."""
+    """Intervals that hold `coverage` of the measurements, by kind, of step time and peak memory.
+
+    features: those that measured runs have → the accelerator types that they have them on.
+    """
 
     coverage: Efficiency
+    features: dict[str, tuple[str, ...]]
     step_seconds: dict[str, MeasuredInterval]
     peak_bytes: dict[str, MeasuredInterval]
 
@@ -86,16 +93,22 @@ def is_fitted(software: Software) -> bool:
     return any(isinstance(n, Figure) and n.status == "fitted" for n in numbers)
 
 
-def is_known(accelerator: Accelerator) -> bool:
-    """Whether the clock that an accelerator type keeps in training was fitted to runs."""
-    return accelerator.sustained_fraction.status == "fitted"
+def is_known(accelerator: Accelerator, precision: Precision) -> bool:
+    """Whether the clock that an accelerator type keeps in training with main matmuls in this
+    precision was fitted to runs."""
+    return accelerator.sustained_fraction[precision].status == "fitted"
 
 
-def kind_index(ctx: CostContext, layout: LayoutLike) -> Integer:
-    """Position in KINDS of a layout (or of each row of a table)."""
+def kind_index(ctx: CostContext, layout: LayoutLike, measured: Measured | None = None) -> Integer:
+    """Position in KINDS of a layout (or of each row of a table).
+
+    measured: features of runs, those of the shipped intervals by default.
+    """
+    known = shipped().features if measured is None else measured
     of_scenario = {
-        "new-accelerator": not is_known(ctx.accelerator),
+        "new-accelerator": not is_known(ctx.accelerator, ctx.training.peak_key),
         "new-software": not is_fitted(ctx.software),
+        "unseen-feature": bool(unmeasured(ctx, known)),
         "experts": ctx.model.moe is not None,
         "low-precision": ctx.low_precision,
     }
@@ -103,6 +116,28 @@ def kind_index(ctx: CostContext, layout: LayoutLike) -> Integer:
     is_cut = np.asarray(1.0 * layout.tp * layout.cp * layout.pp) > 1
     of_layout = np.where(is_cut, KINDS.index("model-parallel"), KINDS.index("data-parallel"))
     return of_layout if first is None else np.full_like(of_layout, KINDS.index(first))
+
+
+def reason(errors: PredictionErrors, ctx: CostContext, kind: str) -> str:
+    """Why a job is of its kind, and what its interval rests on, as a sentence's end."""
+    accelerator, software = ctx.accelerator.name, ctx.software.name
+    interval = errors.step_seconds[kind]
+    why = {
+        "new-accelerator": f"no clock of {accelerator} in {ctx.training.peak_key} was fitted to "
+        "measured runs",
+        "new-software": f"no coefficient of {software} was fitted to measured runs",
+        "unseen-feature": f"no measured run has {_listed(unmeasured(ctx, errors.features))} on "
+        f"{accelerator}",
+        "experts": "a model with experts",
+        "low-precision": f"matmuls in {ctx.training.precision}",
+        "model-parallel": "a model cut by tp, cp or pp, in 16 bits",
+        "data-parallel": "data parallelism alone, in 16 bits",
+    }[kind]
+    return f"{why}; from {interval.rows} runs of {interval.sources} sources, each left out"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
 # ---------------------------------------------------------------- intervals
@@ -117,7 +152,12 @@ class Interval:
 
 
 def step_interval(errors: PredictionErrors, ctx: CostContext, layout: LayoutLike) -> Interval:
-    """Factors from a predicted step to the bounds of its interval."""
+    """Factors to the bounds of a step's interval.
+
+    low: from the step at the low end of the cluster's overheads; high: from that at the high end
+    (`CostContext.at_cluster_end`). How far clusters differ is thus part of the interval, as far as
+    the layout depends on it.
+    """
     return _factors(errors.step_seconds, ctx, layout)
 
 

@@ -27,6 +27,23 @@ SCAN_FLOPS = 7.0
 """Model FLOPs of the recurrence per token, inner element and state element, as Megatron-LM and NeMo
 AutoModel count them for MFU whatever the kernels do (num_floating_point_operations: "scan")."""
 
+SCAN_FLOPS_PER_SECOND = 35e12
+"""FLOP/s that the chunks' kernels (Triton, mamba_ssm) reach at most, on any accelerator type.
+
+They wait for their own instructions, not for HBM or tensor cores. Assumed: no measurement of these
+kernels is at hand. The rate is set so that what lies between the projections of Nemotron 3 models
+takes about 73 ps per token and inner element in both passes on recent types: 6 to 8 ps are the
+convolution's, and the chunks have 2,240 to 2,430 FLOPs. That it is the same on all types is seen on
+other kernels. The chunked ones of the gated delta rule behave alike: forward, they take 15.2 ps
+on H100, 13.7 on H200, 11.8 on B200 and GB200, 11.0 on B300 and 11.4 on GB300, where the HBM of the
+last four is 2.4 times as fast as the H100's (aiconfigurator-core 0.12.0, gdn_perf,
+chunk_gated_delta_rule, medians of 32,768 tokens and more)."""
+
+CONVOLUTION_ELEMENTS_PER_SECOND = 1.85e12
+"""Elements that causal_conv1d reads and writes a second at most, whatever the HBM. Fitted to 952
+measured times of six accelerator types, sequences of 1,024 tokens and more (aiconfigurator-core
+0.12.0, mamba2_perf, causal_conv1d_fn); 1.80 to 1.90 with any type left out."""
+
 SCAN_KERNELS = ForwardBackward(7.0, 17.0)
 """Kernels of mamba_ssm's mamba_split_conv1d_scan_combined and of the norm after it."""
 
@@ -70,21 +87,36 @@ def scan_flops(mamba: Mamba, widths: ScanWidths) -> ForwardBackward:
     return ForwardBackward(forward, 2.0 * forward + scores + states)
 
 
-def scan_bytes(widths: ScanWidths, element_bytes: float) -> ForwardBackward:
-    """Bytes of HBM traffic per token, kernel by kernel.
+def convolution_elements(widths: ScanWidths) -> ForwardBackward:
+    """Elements per token that the convolution of x, B and C reads and writes.
 
-    Forward: convolution in and out; states of chunks in x, B, out in FP32; passed on, in and out;
-    C Bᵀ in, out in FP32; the scan in x, z, C, C Bᵀ, states, out y with and without its gate; the
-    norm in and out; steps and decays of heads. Backward: convolution, states and C Bᵀ recomputed;
-    norm 3·d, gate 5·d; gradients of states (in C, dy), passed back, of x (in x, dy, B, C Bᵀ), of B
-    (in x), of C (in dy), of C Bᵀ (in x, dy), whose matmul's adds them up; the convolution's.
+    Forward in and out; backward the same again, and its gradient: in and out, and in once more.
+    """
+    channels = widths.inner + 2 * widths.inputs
+    return ForwardBackward(2.0 * channels, 5.0 * channels)
+
+
+def chunk_bytes(widths: ScanWidths, element_bytes: float) -> ForwardBackward:
+    """Bytes of HBM traffic per token of the scan in chunks and of the gated norm.
+
+    Forward: states of chunks in x, B, out in FP32; passed on, in and out; C Bᵀ in, out in FP32; the
+    scan in x, z, C, C Bᵀ, states, out y with and without its gate; the norm in and out; steps and
+    decays of heads. Backward: states and C Bᵀ recomputed; norm 3·d, gate 5·d; gradients of states
+    (in C, dy), passed back, of x (in x, dy, B, C Bᵀ), of B (in x), of C (in dy), of C Bᵀ (in x and
+    dy), whose matmul's adds them up.
     """
     d, k, states, scores = widths.inner, widths.inputs, widths.states, widths.scores
     steps = widths.heads * (element_bytes + 4 * 4.0)
-    forward = element_bytes * (9 * d + 8 * k) + 4 * (4 * states + 2 * scores) + steps
-    recomputed = element_bytes * (3 * d + 7 * k) + 4 * (3 * states + scores) + steps
-    gradients = element_bytes * (19 * d + 12 * k) + 4 * (7 * states + 4 * scores + 4 * k)
+    forward = element_bytes * (7 * d + 4 * k) + 4 * (4 * states + 2 * scores) + steps
+    recomputed = element_bytes * (d + 3 * k) + 4 * (3 * states + scores) + steps
+    gradients = element_bytes * (16 * d + 6 * k) + 4 * (7 * states + 4 * scores + 4 * k)
     return ForwardBackward(forward, recomputed + gradients + steps)
+
+
+def scan_bytes(widths: ScanWidths, element_bytes: float) -> ForwardBackward:
+    """Bytes of HBM traffic per token: of the convolution, the scan in chunks and the norm."""
+    convolution = convolution_elements(widths).times(element_bytes)
+    return convolution + chunk_bytes(widths, element_bytes)
 
 
 def scan_intensity(mamba: Mamba, element_bytes: float) -> float:

@@ -32,7 +32,13 @@ from planner.cost.layer_work import KindTimes, kind_times
 from planner.cost.layers import num_layers
 from planner.cost.model_states import Parameters, optimizer_seconds, stage_parameters
 from planner.cost.offload import offloads_any
-from planner.cost.overheads import host_exposed, host_slope, kernel_launches, straggler_seconds
+from planner.cost.overheads import (
+    host_exposed,
+    host_slope,
+    kernel_launches,
+    straggler_seconds,
+    unexplained_seconds,
+)
 from planner.cost.overlap import state_exposed
 from planner.cost.passes import Passes
 from planner.cost.pipeline import (
@@ -77,6 +83,7 @@ class StepTime:
     stage_imbalance: Numeric
     bubble: Numeric
     straggler: Numeric
+    unexplained: Numeric
 
     @property
     def total(self) -> Numeric:
@@ -169,16 +176,20 @@ def step_time(
     beyond what hides, the optimizer, and what the host and the slowest of many ranks add.
     Terms are means over stages; `stage_imbalance` brings them to the slowest stage's rank.
     """
-    layers = layer_costs(ctx, layout, costs.kinds, costs.recomputed, group_costs)
+    layers = layer_costs(ctx, layout, costs.kinds, costs.traffic, costs.recomputed, group_costs)
     slots = _slots(ctx, layout, costs, layers)
     launching = _launch_seconds(ctx, layout, costs.recomputed)
     idle = _idle_seconds(ctx, layout, costs, layers, slots, launching)
     # the host and stragglers add to the sum of all other terms, so they come last
     terms = _terms_without_overheads(ctx, layout, costs, layers, slots, idle)
     host = host_exposed(ctx, launching, layout.num_microbatches * slots.slowest)
-    host = host + ctx.software.coefficients.step_overhead_seconds
-    straggler = straggler_seconds(ctx, layout, terms.total + host)
-    return replace(terms, host=host, straggler=straggler)
+    running = terms.total + host
+    return replace(
+        terms,
+        host=host,
+        straggler=straggler_seconds(ctx, layout, running),
+        unexplained=unexplained_seconds(ctx, running),
+    )
 
 
 def _layers_per_stage(ctx: CostContext, layout: LayoutLike) -> Numeric:
@@ -232,8 +243,9 @@ def _slots(ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: Lay
     )
     if counts_layers(layout):
         by_kind = (by_kind[0] + _counted_recompute(ctx, layout, costs, layers),)
-    last_end = ends.head.both + ends.loss + layers.logits
-    of_ends = (ends.embedding + ends.head.both + ends.loss + layers.logits) / layout.pp
+    head = ends.head.both - _deferred_head_seconds(ctx, layout, ends)
+    last_end = head + ends.loss + layers.logits
+    of_ends = (ends.embedding + last_end) / layout.pp
     mean_slot = _layers_per_stage(ctx, layout) * layer + of_ends
     ranks = _rank_slots(ctx, costs, by_kind, last_end)
     if costs.bounds_all_splits:
@@ -241,6 +253,18 @@ def _slots(ctx: CostContext, layout: LayoutLike, costs: LayoutCosts, layers: Lay
     else:
         slowest = np.max(ranks, axis=0)
     return _Slots(layer, by_kind, exposed_by_kind, last_end, ranks, mean_slot, slowest)
+
+
+def _deferred_head_seconds(ctx: CostContext, layout: LayoutLike, ends: EndTimes) -> Numeric:
+    """Of a micro-batch's LM head, seconds of weight gradients that wait for the end of the step.
+
+    A mean over the step's micro-batches. There the last stage is idle while the others drain the
+    pipeline, so that nothing waits for them.
+    """
+    if not ctx.software.deferred_head_gradients:
+        return 0.0
+    share = np.minimum(1.0, ctx.software.deferred_head_gradients / layout.num_microbatches)
+    return np.where(np.asarray(layout.pp) > 1, share * ends.head_weight_gradients, 0.0)
 
 
 def _counted_recompute(
@@ -368,6 +392,7 @@ def _terms_without_overheads(
 ) -> StepTime:
     """Every term of the step; host and straggler are 0."""
     mean, ends = layers.mean, costs.ends
+    head = ends.head.both - _deferred_head_seconds(ctx, layout, ends)
     m, pp, per_stage = layout.num_microbatches, layout.pp, _layers_per_stage(ctx, layout)
     # terms that are plain numbers where no row has them take the shape of the others
     zeros = 0.0 * slots.mean
@@ -376,7 +401,7 @@ def _terms_without_overheads(
         offload = layers.mean_of(layers.offload) * (m * per_stage)
     imbalance = m * (slots.slowest - slots.mean)
     return StepTime(
-        compute_gemm=m * (per_stage * mean.gemm.both + ends.head.both / pp),
+        compute_gemm=m * (per_stage * mean.gemm.both + head / pp),
         compute_attention=m * per_stage * mean.attention.both,
         compute_memory_bound=m * (per_stage * mean.memory_bound.both + ends.embedding / pp),
         recompute=m * per_stage * mean.recompute,
@@ -392,4 +417,5 @@ def _terms_without_overheads(
         stage_imbalance=imbalance + _last_turn_seconds(layout, costs, slots),
         bubble=idle,
         straggler=0.0,
+        unexplained=0.0,
     )

@@ -34,7 +34,7 @@ from planner.evidence.validate_collectives import (
     predicted,
     ramps,
     slow_against_prediction,
-    slow_among_repeats,
+    slow_among_peers,
 )
 from planner.inputs.quantities import Figure
 from planner.problem.topology import Fabric, Topology
@@ -102,6 +102,7 @@ REDUCE_AND_GATHER = replace(REDUCE, columns=("all_gather", "all_reduce"), range=
 ALL_TO_ALL = Parameter(
     "all_to_all_efficiency", ("alltoall",), ("all_to_all",), _SHARE, is_rate=True
 )
+POSTING = Parameter("posting_seconds", ("alltoall",), ("posting_seconds",), _SECONDS)
 SEND = Parameter("p2p_efficiency", ("sendrecv",), ("point_to_point",), _SHARE, is_rate=True)
 
 
@@ -114,6 +115,8 @@ def parameters(fabric: Fabric, placed: Sequence[Placed]) -> list[Parameter]:
     free = [HOP, RAMP, GATHER, reduce, ALL_TO_ALL, SEND]
     if fabric.rendezvous_seconds is not None:
         free.insert(1, RENDEZVOUS)
+    if fabric.posting_seconds is not None:
+        free.append(POSTING)
     # one log cannot tell the base from the hops; logs of other numbers of hops can
     if len({(log.sweep.operation, log.split) for log in placed}) > 1:
         free.insert(0, BASE)
@@ -190,7 +193,7 @@ def fit_fabric(
     if not placed:
         raise InputError("no log holds a point of two ranks or more", allowed="nccl-tests output")
     position = _outermost_tier(placed)
-    suspects = slow_among_repeats(placed)
+    suspects = slow_among_peers(placed)
     trusted = tuple(log for log in placed if log.sweep.name not in suspects)
     tier = topology.tiers[position]
     free = parameters(tier.fabric, trusted)

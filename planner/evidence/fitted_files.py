@@ -3,9 +3,10 @@
     fabric_yaml(fabric)             a file of topologies/fabrics/
     intervals_yaml(table)           scenarios/published/prediction_intervals.yaml
     profile_yaml(fit, name)         a file of software/ with other coefficients
+    coefficients_yaml(software)     a file of software/ with all coefficients of a profile
     accelerator_yaml(file, gemm)    a file of topologies/accelerators/ with other matmul figures
 
-In the last two everything else stays as it is, comments included. Every text reads back to equal
+In the last three everything else stays as it is, comments included. Every text reads back to equal
 values.
 """
 
@@ -35,6 +36,10 @@ INTERVALS_HEAD = """\
 # Written by `planner calibrate errors`; kinds and their order are KINDS of
 # planner/cost/prediction_intervals.py.
 """
+
+FEATURES_HEAD = """\
+# Feature of planner/cost/features.py: accelerator types with measured runs of it.
+features:"""
 
 
 # ---------------------------------------------------------------- numbers
@@ -93,12 +98,15 @@ def _name(text: str) -> str:
 def fabric_yaml(fabric: Fabric) -> str:
     """A fabric's figures, one a line."""
     lines = [f"name: {_name(fabric.name)}", f"kind: {fabric.kind}"]
+    if not fabric.dispatch_kernels:
+        lines.append("dispatch_kernels: false")
     return "\n".join([*lines, *_lines(fabric)]) + "\n"
 
 
 def intervals_yaml(table: PredictionErrors) -> str:
     """Prediction intervals by quantity and kind."""
-    lines = [INTERVALS_HEAD.rstrip(), f"coverage: {_plain(table.coverage)}"]
+    lines = [INTERVALS_HEAD.rstrip(), f"coverage: {_plain(table.coverage)}", FEATURES_HEAD]
+    lines += [f"  {name}: [{', '.join(parts)}]" for name, parts in table.features.items()]
     for quantity in ("step_seconds", "peak_bytes"):
         lines.append(f"{quantity}:")
         for kind, interval in getattr(table, quantity).items():
@@ -133,6 +141,15 @@ def profile_yaml(fit: ProfileFit, name: str | None = None) -> str:
     changes: Changes = {("name",): _name(software.name)}
     changes |= {("coefficients", key): _flow_mapping(**written[key]) for key in fit.determined}
     return _with_changes(resolve("software", fit.software.name), changes)
+
+
+def coefficients_yaml(software: Software) -> str:
+    """The shipped file of a profile with the coefficients of this value of it."""
+    changes: Changes = {
+        ("coefficients", key): _flow_mapping(**figure)
+        for key, figure in figures(software.coefficients).items()
+    }
+    return _with_changes(resolve("software", software.name), changes)
 
 
 def _ships(software: Software) -> bool:

@@ -13,7 +13,7 @@ Maintainers, see `evidence.maintenance`:
 
     planner calibrate runs                    calibrate_runs
     planner calibrate errors                  calibrate_errors
-    planner validate runs --leave-one-out     validate_left_out
+    planner validate runs --leave-one-out     validate_left_out (by source or by model family)
     planner validate runs --report DIR        accuracy
 
 Options of rows (quality, min_mfu, half, models) are those of `row_predictions.Selection`.
@@ -31,7 +31,7 @@ from planner.evidence.kernel_fit import KernelCalibration, fit_kernels
 from planner.evidence.kernel_measurements import package_files, read_latencies
 from planner.evidence.maintenance.accuracy import Accuracy, measure_accuracy
 from planner.evidence.maintenance.intervals import IntervalCalibration, fit_intervals
-from planner.evidence.maintenance.left_out import LeaveOneOut, predict_left_out
+from planner.evidence.maintenance.left_out import LeaveOneOut, LeaveOut, predict_left_out
 from planner.evidence.maintenance.profiles import RunsCalibration, fit_profiles
 from planner.evidence.operators import attention_errors, expert_errors
 from planner.evidence.own_runs import is_own, read_own_runs
@@ -121,7 +121,7 @@ def calibrate_runs(
     *,
     quality: str = "AB",
     min_mfu: float = 0.15,
-    half: Half = "fit",
+    half: Half = "all",
     afresh: bool = False,
 ) -> RunsCalibration:
     """Software coefficients fitted to published runs, for each profile that they touch.
@@ -138,7 +138,7 @@ def calibrate_runs(
 def calibrate_errors(
     paths: Paths = (PUBLISHED_RUNS,), *, quality: str = "AB", min_mfu: float = 0.15
 ) -> IntervalCalibration:
-    """Prediction intervals of the fitted half of published runs, and the coverage of both halves.
+    """Prediction intervals of published runs, each left out of its prediction, and their coverage.
 
     Raises:
         InputError: a file cannot be read, an option is none of its values, or nothing is timed.
@@ -153,13 +153,16 @@ def validate_left_out(
     min_mfu: float = 0.0,
     half: Half = "all",
     models: Models = "all",
+    by: LeaveOut = "source",
 ) -> LeaveOneOut:
     """Predictions of published runs by software coefficients that never saw the run's source.
+
+    by: what is left out at a time: a source, or a family of models.
 
     Raises:
         InputError: a file cannot be read, or an option is none of its values.
     """
-    return predict_left_out(_rows(paths), Selection(quality, min_mfu, half, models))
+    return predict_left_out(_rows(paths), Selection(quality, min_mfu, half, models), by)
 
 
 def accuracy(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.context import attention_backend
+from planner.cost.context import fastest_attention
 from planner.cost.kernels import ElementBytes, GemmDevice, GemmSizes, flash_seconds, gemm_seconds
 from planner.evidence.kernel_measurements import (
     DEVICES,
@@ -156,7 +156,7 @@ def _causal_flops(table: Columns) -> Floats:
 
 
 def _attention(accelerator: Accelerator, table: Columns) -> TimeErrors:
-    share = accelerator.attention[attention_backend("auto", accelerator)]
+    share = accelerator.attention[fastest_attention(accelerator)]
     predicted = flash_seconds(
         _causal_flops(table),
         table["isl"],

@@ -112,8 +112,9 @@ COEFFICIENTS = (
     Coefficient("pp_overlap_fraction", 0.0, 1.0, scale=0.25),
     Coefficient("memory_bound_multiplier", 0.5, 3.0, scale=0.4),
     Coefficient("host_seconds_per_kernel", 1e-6, 50e-6, scale=4e-6),
-    Coefficient("straggler_fraction_per_doubling", 0.0, 0.02, scale=0.004),
-    Coefficient("step_overhead_seconds", 0.0, 5.0, scale=0.05),
+    Coefficient("contention_fraction", 0.0, 1.0, scale=0.25),
+    Coefficient("unexplained_fraction", 0.0, 0.3, scale=0.02),
+    Coefficient("unexplained_seconds", 0.0, 5.0, scale=0.05),
 )
 
 
@@ -206,7 +207,7 @@ def fit_profile(
     software = runs[0].scenario.software
     before = coefficients_of(software)
     prior = before if prior is None else prior
-    _refuse_absurd(runs)
+    refuse_absurd(runs)
     model = _StepTimes(runs)
     # what no row depends on would follow the noise of the search: it stays at its prior
     near = [reachable(c, prior[c.name], reach_scales) for c in COEFFICIENTS]
@@ -246,7 +247,12 @@ def reachable(coefficient: Coefficient, prior: float, reach_scales: float | None
     )
 
 
-def _refuse_absurd(runs: Sequence[TimedRun]) -> None:
+def refuse_absurd(runs: Sequence[TimedRun]) -> None:
+    """Refuse rows that no number explains.
+
+    Raises:
+        InputError: a run is ABSURD_RATIO times off its prediction.
+    """
     for run in runs:
         measured = run.measured_seconds
         assert measured is not None

@@ -1,8 +1,9 @@
 """A published row as a scenario and a layout, or the reason why it cannot be predicted.
 
-What a source leaves open is not guessed, except the network: a row with an unknown NIC gets the
-network of the accelerator's usual cluster. Which keys are read, and what their words mean, is data
-in `row_keys`.
+What a source leaves open is not guessed, with two exceptions, both counted: a row with an unknown
+NIC gets the network of the accelerator's usual cluster, and a row of a framework without a profile
+gets software fallback. The latter count in no fit and in no error but their own. Which keys are
+read, and what their words mean, is data in `row_keys`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from planner.evidence.published_runs import PublishedRun, UnscorableError
 from planner.evidence.row_keys import (
     ATTENTIONS,
     BALANCED,
+    CAPACITY,
     COUNTED_RECOMPUTE,
     DISPATCHER_FLAGS,
     DISPATCHERS,
@@ -24,8 +26,10 @@ from planner.evidence.row_keys import (
     ETP_IS_TP,
     FULL_GRAPH,
     FULL_TASKS,
+    GRADIENT_BYTES,
     GRAPHS,
     MAX_SELECTIVE_HFU,
+    MEGATRON_BASED,
     OVERLAP_FLAGS,
     PRECISIONS,
     RECOMPUTES,
@@ -37,8 +41,9 @@ from planner.inputs.quantities import Figure
 from planner.inputs.values import load
 from planner.layouts.layout import Layout
 from planner.problem.hardware import Accelerator, AttentionBackend
+from planner.problem.precision import RECIPES
 from planner.problem.scenario import Scenario
-from planner.problem.software import Software
+from planner.problem.software import FALLBACK, Software
 from planner.problem.topology import Topology
 from planner.problem.training import CudaGraphs, Training
 
@@ -56,6 +61,11 @@ class Job:
     layout: Layout
     fill: tuple[int, ...]
     assumed_network: bool
+
+    @property
+    def assumed_software(self) -> bool:
+        """Whether no profile stands for the row's framework, so that it has the fallback's."""
+        return self.scenario.software.name == FALLBACK
 
 
 def job_of(run: PublishedRun) -> Job:
@@ -115,26 +125,51 @@ def _flag(run: PublishedRun, name: str) -> object:
 
 
 def software_of(run: PublishedRun) -> Software:
-    """The profile of the row's framework, or of what it ran without: compiler or fused norms.
+    """The profile of the row's framework, or of what it ran without: compiler or fused norms; with
+    the bytes of gradients, weights and optimizer states that the row gives.
 
-    Raises:
-        UnscorableError: no framework is named, or none of the shipped profiles stands for it.
+    That of FALLBACK if no framework is named, or none of the shipped profiles stands for it.
     """
-    if run.framework is None:
-        raise UnscorableError("framework unknown")
-    software = software_named(run.framework)
-    if software is None:
-        raise UnscorableError(f"framework '{run.framework}' maps to no software profile")
+    software = software_named(run.framework) if run.framework else None
+    software = software or shipped_profile(FALLBACK)
     if (run.overlap or {}).get("torch_compile") is False and software.name in UNCOMPILED:
         return shipped_profile(UNCOMPILED[software.name])
-    if EAGER_NORM in (run.notes or "").casefold():
-        return _with_eager_norms(software.name)
-    return software
+    eager_norm = EAGER_NORM in (run.notes or "").casefold() or software.eager_norm
+    gradients, states, primary = (
+        _flag(run, key) for key in ("grad_reduce_in_bf16", "optimizer_bytes", "fp8_param_gather")
+    )
+    return _profile_of(
+        software.name,
+        eager_norm,
+        GRADIENT_BYTES[gradients] if isinstance(gradients, bool) else None,
+        float(states) if isinstance(states, int | float) else None,
+        primary if isinstance(primary, bool) else None,
+    )
 
 
 @cache
-def _with_eager_norms(name: str) -> Software:
-    return shipped_profile(name).replace(eager_norm=True)
+def _profile_of(
+    name: str,
+    eager_norm: bool,
+    gradient_bytes: float | None,
+    optimizer_bytes: float | None,
+    low_precision_parameters: bool | None,
+) -> Software:
+    """A shipped profile with what a row says otherwise; None where it says nothing."""
+    profile = shipped_profile(name)
+    changes: dict[str, Any] = {"eager_norm": eager_norm}
+    if gradient_bytes is not None:
+        changes["gradient_bytes"] = _stated(gradient_bytes)
+    if optimizer_bytes is not None:
+        changes["optimizer_bytes"] = _stated(optimizer_bytes)
+    if low_precision_parameters is not None:
+        cast = tuple(name for name in RECIPES if name not in ("bf16", "fp16"))
+        changes["low_precision_parameters"] = cast if low_precision_parameters else ()
+    return profile.replace(**changes)
+
+
+def _stated(value: float) -> Figure:
+    return Figure(value, "the published run", "datasheet")
 
 
 # ---------------------------------------------------------------- training
@@ -191,8 +226,14 @@ def _expert_load(run: PublishedRun) -> dict[str, Any]:
     """The field of `Training` for unevenly loaded experts, where the row says that they are even.
 
     A dense model has no experts to load unevenly; else the default stands for a real router.
+
+    Raises:
+        UnscorableError: experts are padded to more or less than an even share.
     """
     routing = str((run.moe or {}).get("routing", "")).casefold()
+    capacity = CAPACITY.search(routing)
+    if capacity and float(capacity[1]) != 1.0:
+        raise UnscorableError(f"experts' capacity of {capacity[1]} not costed")
     even = run.moe is None or any(word in routing for word in BALANCED)
     return {"expert_load_variation": 0.0} if even else {}
 
@@ -324,7 +365,7 @@ def layout_of(run: PublishedRun, software: Software) -> Layout:
 
 
 def _expert_tensor_degree(run: PublishedRun, software: Software, tp: int, ranks: int) -> int:
-    """etp: the row's, else the software's default unless it contradicts the row's other degrees.
+    """etp: the row's, else the framework's default unless it contradicts the row's other degrees.
 
     ranks: those that share one stage's copy of an expert, tp·cp·dp / ep.
     """
@@ -332,7 +373,9 @@ def _expert_tensor_degree(run: PublishedRun, software: Software, tp: int, ranks:
         return 1
     if run.etp is not None:
         return run.etp
-    return tp if software.name in ETP_IS_TP and ranks % tp == 0 else 1
+    unnamed = software.name == FALLBACK and MEGATRON_BASED.search((run.framework or "").casefold())
+    is_tp = software.name in ETP_IS_TP or unnamed
+    return tp if is_tp and ranks % tp == 0 else 1
 
 
 def _recompute(run: PublishedRun) -> tuple[str, int]:

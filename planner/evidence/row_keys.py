@@ -9,6 +9,7 @@ holds ROW_KEYS against the shipped rows and against the fields of `PublishedRun`
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from planner.problem.hardware import AttentionBackend
 from planner.problem.precision import TrainingPrecision
@@ -97,7 +98,8 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_read(Use.TRAINING, _REFUSES, "seq_len gbs"),
     *_read(Use.TRAINING, _REFUSES, "dtype", "any but PRECISIONS is refused"),
     *_read(Use.TRAINING, _REFUSES, "attention", "any but ATTENTIONS is refused"),
-    *_read(Use.TRAINING, _ALLOWED, "moe.routing", "null: uneven, as real routers are"),
+    *_read(Use.TRAINING, _ALLOWED, "moe.routing",
+           "null: uneven, as real routers are; a CAPACITY other than 1 is refused"),
     *_read(Use.TRAINING, _ALLOWED,
            "overlap.preset_facts.cuda_graph_impl overlap.preset_facts.helpers",
            "null: no CUDA graphs"),
@@ -106,9 +108,17 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_ignored("overlap.preset_facts.fp8_dot_product_attention",
               "attention is costed in 16 bits whatever the matmuls' precision"),
     # ---- the software
-    *_read(Use.SOFTWARE, _REFUSES, "framework", "any that no profile names is refused"),
+    *_read(Use.SOFTWARE, _ALLOWED, "framework",
+           "null, or any that no profile names: software fallback; counted in"
+           " rows_assumed_software, and in no fit and no other figure"),
     *_read(Use.SOFTWARE, _ALLOWED, "overlap.torch_compile", "null: compiled where it can be"),
     *_read(Use.SOFTWARE, _ALLOWED, "notes", "read for EAGER_NORM only"),
+    *_read(Use.SOFTWARE, _ALLOWED,
+           "overlap.grad_reduce_in_bf16 overlap.preset_facts.grad_reduce_in_bf16"
+           " overlap.fp8_param_gather overlap.preset_facts.fp8_param_gather"
+           " overlap.optimizer_bytes overlap.preset_facts.optimizer_bytes",
+           "bytes of gradients, weights in low precision, bytes of a parameter's optimizer states;"
+           " null: as the profile has them"),
     *_ignored("overlap.preset overlap.preset_file", "which preset of the framework the row ran"),
     *_ignored("overlap.fused_ce", "the profile says what a loss keeps (logits_bytes)"),
     *_ignored("overlap.fsdp_float8_all_gather",
@@ -122,7 +132,7 @@ ROW_KEYS: tuple[RowKey, ...] = (
     *_read(Use.LAYOUT, _ALLOWED, "vp", "null is refused where pp > 1"),
     *_read(Use.LAYOUT, _ALLOWED, "ep", "null is refused where the model has experts"),
     *_read(Use.LAYOUT, _ALLOWED, "etp",
-           "null: tp under ETP_IS_TP where the degrees allow it, else 1"),
+           "null: tp under ETP_IS_TP and MEGATRON_BASED where the degrees allow it, else 1"),
     *_read(Use.LAYOUT, _ALLOWED, "grad_accum", "null: gbs / (dp·mbs); refused where it differs"),
     *_read(Use.LAYOUT, _ALLOWED, "overlap", "null: what the software hides by default"),
     *_read(Use.LAYOUT, _ALLOWED, "overlap.preset_facts", "null: the row ran no preset"),
@@ -179,6 +189,23 @@ HYBRIDS = re.compile(r"nemotron[\s_-]*v?3[\s_-]*(nano|super|ultra)(?![a-z])")
 """`model_name`, folded: hybrids, of which a model ships as nemotron-3-…; rows have no key for a
 layer pattern."""
 
+FAMILIES = (
+    "llama", "mixtral", "mistral", "qwen", "deepseek", "grok", "gpt-oss", "nemotron", "gpt", "mpt",
+    "internlm", "kimi",
+)  # fmt: skip
+"""`model_name`, folded: families of models, the first that is in the name."""
+
+GPT_OSS = re.compile(r"gpt[\s_-]*oss")
+"""`model_name`, folded: models that have GPT_OSS_FIELDS, for which rows have no keys."""
+
+GPT_OSS_FIELDS: dict[str, Any] = {
+    "linear_bias": True,
+    "biases": ("router",),
+    "attention_sinks": True,
+    "clamped_activation": True,
+}
+"""Fields of `Model` (gpt-oss model card, arXiv 2508.10925)."""
+
 PRECISIONS: tuple[tuple[str, TrainingPrecision], ...] = (
     ("mxfp8", "mxfp8"),
     ("nvfp4", "nvfp4"),
@@ -212,6 +239,9 @@ BALANCED = ("force-balanced", "fake balanced", "tokendrop", "token drop", "capac
 """In `moe.routing`, folded: every rank's experts get as many rows as any other's. Tokens beyond an
 expert's capacity are dropped, and its rows are padded to it."""
 
+CAPACITY = re.compile(r"capacity(?: factor)?[ =]*(\d+(?:\.\d+)?)")
+"""The same: an expert's capacity, over the rows of an even share. Only 1 is costed."""
+
 GRAPHS: dict[object, CudaGraphs] = {
     "full_iteration": "full",
     "transformer_engine": "partial",
@@ -228,12 +258,19 @@ UNCOMPILED = {"torchtitan": "torchtitan-eager"}
 """Profile → the profile of its rows whose `torch_compile` is false. Others have fused kernels of
 their own."""
 
+GRADIENT_BYTES = {True: 2.0, False: 4.0}
+"""`grad_reduce_in_bf16` → bytes of a gradient."""
+
 EAGER_NORM = "fused rmsnorm kernel off"
 """In `notes`, folded: norms run operator by operator."""
 
 ETP_IS_TP = frozenset({"megatron-core", "nemo", "megatron-zero-bubble"})
 """Profiles whose experts are sharded over tp unless told otherwise (Megatron-Core's
 `expert_tensor_parallel_size` defaults to `tensor_model_parallel_size`)."""
+
+MEGATRON_BASED = re.compile(r"megatron(?!.*deepspeed)")
+"""`framework`, folded, of frameworks without a profile that do the same. Megatron-DeepSpeed's
+experts are not sharded unless told to (--enable-expert-tensor-parallelism)."""
 
 RECOMPUTES = {
     "none": "none",

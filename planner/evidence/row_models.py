@@ -1,4 +1,4 @@
-"""The model of a published row: its dimensions, experts and latent attention."""
+"""The model of a published row: its dimensions, experts, latent attention, and its family."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
-from planner.evidence.row_keys import HYBRIDS
+from planner.evidence.row_keys import FAMILIES, GPT_OSS, GPT_OSS_FIELDS, HYBRIDS
 from planner.inputs.values import load
 from planner.problem.blocks import MLA, MoE
+from planner.problem.hardware import folded
 from planner.problem.model import Model
 
 _UNKNOWN = "model dimensions unknown"
@@ -49,6 +50,12 @@ def hybrid_of(run: PublishedRun) -> Model | None:
 def has_experts(run: PublishedRun) -> bool:
     """Whether the row's model has experts: it says so, or is a hybrid, all of which have."""
     return run.moe is not None or HYBRIDS.search(run.model_name.casefold()) is not None
+
+
+def family_of(run: PublishedRun) -> str:
+    """The first of FAMILIES that is in the model's name, else the name itself."""
+    name = folded(run.model_name)
+    return next((family for family in FAMILIES if folded(family) in name), run.model_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,8 @@ def experts_of(run: PublishedRun) -> dict[str, Any]:
         ),
         "mtp_layers": moe.get("mtp_layers") or 0,
     }
+    if GPT_OSS.search(run.model_name.casefold()):
+        fields |= GPT_OSS_FIELDS
     if mla:
         fields["mla"] = MLA(
             q_lora_rank=mla.get("q_lora"),

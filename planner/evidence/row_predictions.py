@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from planner.evidence.row_jobs import Job, job_of
 from planner.evidence.row_models import has_experts
 from planner.layouts.layout import Layout
 from planner.layouts.rank_orders import order_splits
+from planner.problem.overheads import ENDS
 from planner.problem.scenario import Scenario
 from planner.problem.software import Software
 
 Half = Literal["fit", "test", "all"]
-"""fit: rows that coefficients may be fitted to; test: held out of every fit."""
+"""fit, test: halves of all rows; numbers fitted to one can be judged by the other."""
 
 Models = Literal["dense", "moe", "all"]
 QUALITIES = "ABCD"
@@ -108,7 +109,8 @@ class Prediction:
     splits: how many members of each group each tier joins, in the framework's own rank order.
     peak_bytes: of the rank of the fullest stage; allocated_bytes: the same without the runtime
     term, which is what a training process's allocator can report.
-    interval_kind: of planner.cost.prediction_intervals.KINDS.
+    interval_kind: of planner.cost.prediction_intervals.KINDS. cluster_factors: from the step to
+    those at the low and the high end of what clusters differ by.
     """
 
     job: Job
@@ -118,6 +120,7 @@ class Prediction:
     allocated_bytes: float
     verdict: str
     interval_kind: str
+    cluster_factors: tuple[float, float]
 
     @property
     def run(self) -> PublishedRun:
@@ -182,10 +185,15 @@ def predict(job: Job) -> Prediction:
     ctx = CostContext.of(job.scenario)
     splits = usual_splits(job.scenario.software, job.layout, job.fill)
     stages, peak = memory.worst_stage(ctx, job.layout)
+    seconds = float(step.evaluate(ctx, job.layout, splits).total)
+    low, high = (
+        float(step.evaluate(ctx.at_cluster_end(end), job.layout, splits).total) for end in ENDS
+    )
     return Prediction(
         job=job,
         splits=splits,
-        step_seconds=float(step.evaluate(ctx, job.layout, splits).total),
+        step_seconds=seconds,
+        cluster_factors=(low / seconds, high / seconds),
         peak_bytes=float(peak),
         allocated_bytes=float(np.max(stages.total - stages.runtime)),
         verdict=memory.VERDICTS[int(memory.verdict_index(ctx, job.layout, peak))],
@@ -199,15 +207,31 @@ def usual_splits(software: Software, layout: Layout, fill: Sequence[int]) -> Spl
     return order_splits(layout, rank_order, fill)
 
 
-def predict_rows(runs: Iterable[PublishedRun]) -> tuple[list[Prediction], Counter[str]]:
-    """Predictions of the rows that can be scored, and reason → rows of the others."""
-    predictions, skipped = [], Counter[str]()
+class PredictedRows(NamedTuple):
+    """Predictions of the rows that can be scored, and reason → rows of the others.
+
+    rows: of frameworks with a profile, which fits and figures are of. assumed_software: of others,
+    predicted with the fallback profile, which have errors of their own.
+    """
+
+    rows: list[Prediction]
+    assumed_software: list[Prediction]
+    skipped: Mapping[str, int]
+
+
+def predict_rows(runs: Iterable[PublishedRun]) -> PredictedRows:
+    """Predict what can be predicted, and count the reasons why the rest cannot."""
+    rows: list[Prediction] = []
+    assumed_software: list[Prediction] = []
+    skipped = Counter[str]()
     for run in runs:
         try:
-            predictions.append(_predict_row(run))
+            row = _predict_row(run)
         except UnscorableError as error:
             skipped[error.reason] += 1
-    return predictions, skipped
+            continue
+        (assumed_software if row.job.assumed_software else rows).append(row)
+    return PredictedRows(rows, assumed_software, skipped)
 
 
 def _predict_row(run: PublishedRun) -> Prediction:

@@ -8,9 +8,10 @@ are reported apart from those of the runs it predicts, and so are those of fabri
 fitted and of runs whose publisher calls the cluster degraded. The headline is of the fitted runs
 and of those they predict.
 
-What all fabrics share (switch and posting in `cost.collectives`, the shares that networks assume)
-was chosen over the same runs, so it is not held out: a ring's hop between domains on all-gathers of
-B200 with InfiniBand and of A3 Mega, the distance of a tree's levels on H100 over 2 and 4 nodes.
+What all fabrics share (switches in `cost.collectives`, the shares that networks assume) was chosen
+over the same runs, so it is not held out: a ring's hop between domains on all-gathers of B200 with
+InfiniBand and of A3 Mega, the distance of a tree's levels on H100 over 2 and 4 nodes. The switch of
+an all-to-all comes from another source.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ def ramps(tiers: Iterable[Tier]) -> list[float]:
 # ---------------------------------------------------------------- slow hosts
 
 SUSPICIOUS_RATIO = 1.8
-"""Seconds of large messages over what they should be from which a host is suspected: misconfigured
-ones take two to four times as long in public logs, far beyond what a model is off by."""
+"""Seconds of large messages over those predicted from which a host is suspected: misconfigured ones
+take two to four times as long in public logs, far beyond what a model is off by."""
+
+PEER_RATIO = 1.5
+"""Seconds of large messages over those of peers from which a host is suspected. Of the published
+logs with peers, sound ones take 0.2 to 1.2 times as long, the others 1.6 to 3.5 times."""
 
 LARGE_BYTES = 64 * 2**20
 LARGEST_POINTS = 3
@@ -102,24 +107,40 @@ def slow_against_prediction(placed: Sequence[Placed]) -> dict[str, str]:
     return suspects
 
 
-def slow_among_repeats(placed: Sequence[Placed]) -> dict[str, str]:
-    """Log → why it is suspected: far slower than others of one operation and split.
+def peer_slowdown(log: Placed, placed: Sequence[Placed]) -> float | None:
+    """Median over a log's peers of its seconds over theirs, for large messages; null without peers.
+
+    Peers are other logs of its operation and fabrics, with as many ranks in each innermost domain
+    and no fewer domains: no operation gets faster over more of them, so sound hosts have ratios of
+    1 or less, but for what clusters differ by. No prediction enters.
+    """
+    ratios = (_ratio(log, other) for other in placed if _is_peer(log, other))
+    known = [ratio for ratio in ratios if ratio is not None]
+    return float(np.median(known)) if known else None
+
+
+def slow_among_peers(placed: Sequence[Placed]) -> dict[str, str]:
+    """Log → why it is suspected: far slower than its peers.
 
     Empty where that would suspect all of them: then no log is left to say what is usual.
     """
-    suspects = {}
-    for log in placed:
-        repeats = [
-            other
-            for other in placed
-            if other is not log
-            and (other.sweep.operation, other.split) == (log.sweep.operation, log.split)
-        ]
-        ratios = [ratio for other in repeats if (ratio := _ratio(log, other)) is not None]
-        typical = float(np.median(ratios)) if ratios else 0.0
-        if typical >= SUSPICIOUS_RATIO:
-            suspects[log.sweep.name] = _suspicion(typical, "the other logs of its configuration")
+    suspects = {
+        log.sweep.name: _suspicion(ratio, "the other logs of its configuration")
+        for log in placed
+        if (ratio := peer_slowdown(log, placed)) is not None and ratio >= PEER_RATIO
+    }
     return suspects if len(suspects) < len(placed) else {}
+
+
+def _is_peer(log: Placed, other: Placed) -> bool:
+    """Whether another log says how fast this one should at least be: see `peer_slowdown`."""
+    return (
+        other is not log
+        and other.sweep.operation == log.sweep.operation
+        and [tier.fabric.name for tier in other.tiers] == [tier.fabric.name for tier in log.tiers]
+        and other.split[0] == log.split[0]
+        and all(more >= members for more, members in zip(other.split, log.split, strict=True))
+    )
 
 
 def _ratio(log: Placed, other: Placed) -> float | None:
@@ -182,16 +203,18 @@ class LogErrors:
     """One sweep and the errors of its predictions.
 
     errors, line_errors: predicted / measured − 1 of `predicted` and of α + S/β, shape (sizes,).
+    peer_slowdown: see the function; null where no other log was compared.
     """
 
     placed: Placed
     section: str
     errors: Floats
     line_errors: Floats
+    peer_slowdown: float | None = None
 
     @classmethod
-    def of(cls, placed: Placed, section: str) -> LogErrors:
-        """Predict a sweep on the tiers where it is placed."""
+    def of(cls, placed: Placed, section: str, peers: Sequence[Placed] = ()) -> LogErrors:
+        """Predict a sweep on the tiers where it is placed; compare it with its peers among some."""
         sweep, tiers = placed.sweep, TierArrays.of_tiers(placed.tiers)
         times = predicted(placed, tiers, ramps(placed.tiers), sweep.num_bytes)
         plain = alpha_beta(placed, tiers, sweep.num_bytes)
@@ -200,6 +223,7 @@ class LogErrors:
             section=section,
             errors=times / sweep.seconds - 1.0,
             line_errors=plain / sweep.seconds - 1.0,
+            peer_slowdown=peer_slowdown(placed, peers),
         )
 
     @property
@@ -210,8 +234,9 @@ class LogErrors:
     @property
     def suspicious(self) -> bool:
         """Whether large messages take so long that something must be wrong with a host."""
-        ratio = self.slowdown
-        return ratio is not None and ratio >= SUSPICIOUS_RATIO
+        return (self.slowdown or 0.0) >= SUSPICIOUS_RATIO or (
+            self.peer_slowdown or 0.0
+        ) >= PEER_RATIO
 
     def to_document(self) -> dict[str, Any]:
         """The errors, and what predicted them."""
@@ -228,6 +253,7 @@ class LogErrors:
             },
             "fabrics": [tier.fabric.name for tier in self.placed.spanned],
             "slowdown": self.slowdown,
+            "peer_slowdown": self.peer_slowdown,
             "suspicious": self.suspicious,
             "notes": list(sweep.notes),
         }
@@ -289,18 +315,17 @@ def compare_sweeps(
     sweeps: Iterable[Sweep], topology: Topology | None = None
 ) -> CollectivesValidation:
     """Predict measured collectives on the fabrics that match, or on a topology, and summarise."""
-    logs, skipped = [], {}
+    found, skipped = [], {}
     for sweep in sweeps:
         if not len(sweep.num_bytes):
             skipped[sweep.name] = "no point is left to score"
             continue
         try:
-            placed = place(sweep, topology)
+            found.append(place(sweep, topology))
         except UnmatchedError as reason:
             skipped[sweep.name] = str(reason)
-            continue
-        logs.append(LogErrors.of(placed, _section(placed)))
-    return CollectivesValidation(tuple(logs), skipped)
+    logs = tuple(LogErrors.of(placed, _section(placed), found) for placed in found)
+    return CollectivesValidation(logs, skipped)
 
 
 # ---------------------------------------------------------------- sections

@@ -29,6 +29,7 @@ from planner.evidence.published_runs import PublishedRun
 from planner.evidence.row_predictions import (
     Half,
     Models,
+    PredictedRows,
     Prediction,
     Selection,
     is_timed,
@@ -41,16 +42,43 @@ IntervalCoverage = Mapping[str, Mapping[str, Coverage]]
 
 
 @dataclass(frozen=True, slots=True)
+class AssumedSoftware:
+    """Errors of rows of frameworks without a profile, which the fallback profile predicts.
+
+    by_framework: a row's framework, or `unknown` → errors.
+    """
+
+    time: TimeErrors
+    by_framework: Mapping[str, TimeErrors]
+    memory: MemoryErrors
+    intervals: IntervalCoverage
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction], min_mfu: float) -> AssumedSoftware:
+        """Of these rows; min_mfu as of `Selection`."""
+        timed = [p for p in predictions if is_timed(p, min_mfu)]
+        return cls(
+            time=errors_of(timed),
+            by_framework=errors_by(timed, lambda p: p.run.framework or "unknown"),
+            memory=memory_errors_of(predictions),
+            intervals=coverage(timed, predictions, intervals.shipped()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
     """Errors of the predictions, as `planner validate runs --json` prints them.
 
     rows_skipped: reason → rows. by_axis: axis of AXES → the rows' value → errors.
-    macro_: means over sources, each counted once.
+    macro_: means over sources, each counted once. Rows of assumed software count in their own
+    errors only.
     """
 
     rows_scored: int
     rows_skipped: Mapping[str, int]
     rows_assumed_network: int
+    rows_assumed_software: int
+    assumed_software: AssumedSoftware
     time: TimeErrors
     by_source: Mapping[str, TimeErrors]
     by_accelerator: Mapping[str, TimeErrors]
@@ -81,20 +109,18 @@ def validate_runs(
         InputError: an option is none of its values.
     """
     selection = Selection(quality, min_mfu, half, models)
-    predictions, skipped = predict_rows(selection.rows(runs))
-    return summarise(predictions, skipped, min_mfu)
+    return summarise(predict_rows(selection.rows(runs)), min_mfu)
 
 
 # ---------------------------------------------------------------- summaries
 
 
-def summarise(
-    predictions: Sequence[Prediction], skipped: Mapping[str, int], min_mfu: float
-) -> Validation:
+def summarise(predicted: PredictedRows, min_mfu: float) -> Validation:
     """Every metric of the predictions; they do not depend on the order of rows.
 
     min_mfu: as of `Selection`.
     """
+    predictions = predicted.rows
     timed = [p for p in predictions if is_timed(p, min_mfu)]
     by_source = errors_by(timed, lambda p: p.source)
     source_mapes = [errors.mape_fraction for errors in by_source.values()]
@@ -105,9 +131,11 @@ def summarise(
     source_pairs = [Ranking.of(members).pairwise_fraction for members in groups_of_source.values()]
     return Validation(
         rows_scored=len(predictions),
-        rows_skipped=dict(sorted(skipped.items())),
+        rows_skipped=dict(sorted(predicted.skipped.items())),
         rows_assumed_network=sum(p.job.assumed_network for p in predictions),
-        time=TimeErrors.of(_time_errors(timed)),
+        rows_assumed_software=len(predicted.assumed_software),
+        assumed_software=AssumedSoftware.of(predicted.assumed_software, min_mfu),
+        time=errors_of(timed),
         by_source=by_source,
         by_accelerator=errors_by(timed, lambda p: p.scenario.topology.accelerator.name),
         by_axis={axis: errors_by(timed, value_of) for axis, value_of in AXES.items()},
@@ -115,9 +143,7 @@ def summarise(
         macro_pairwise_fraction=mean([share for share in source_pairs if share is not None]),
         ranking=Ranking.of([group for _, group in groups]),
         fits=Fits.of(_verdicts(predictions)),
-        memory=MemoryErrors.of(
-            [error for p in predictions if (error := p.memory_error) is not None]
-        ),
+        memory=memory_errors_of(predictions),
         intervals=coverage(timed, predictions, intervals.shipped()),
     )
 
@@ -131,8 +157,14 @@ def _verdicts(predictions: Iterable[Prediction]) -> list[tuple[str, bool]]:
     ]
 
 
-def _time_errors(timed: Iterable[Prediction]) -> list[float]:
-    return [error for p in timed if (error := p.time_error) is not None]
+def errors_of(timed: Iterable[Prediction]) -> TimeErrors:
+    """Errors of step time of the rows."""
+    return TimeErrors.of([error for p in timed if (error := p.time_error) is not None])
+
+
+def memory_errors_of(predictions: Iterable[Prediction]) -> MemoryErrors:
+    """Errors of peak memory of the rows that measured it."""
+    return MemoryErrors.of([error for p in predictions if (error := p.memory_error) is not None])
 
 
 def errors_by(
@@ -142,7 +174,7 @@ def errors_by(
     rows_of: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in timed:
         rows_of[value_of(prediction)].append(prediction)
-    return {value: TimeErrors.of(_time_errors(rows_of[value])) for value in sorted(rows_of)}
+    return {value: errors_of(rows_of[value]) for value in sorted(rows_of)}
 
 
 def _doublings(degree: int) -> str:
@@ -202,8 +234,8 @@ def coverage(
 
     timed: rows whose step times count; predictions: those whose peaks do, where measured.
     """
-    times = ((p.interval_kind, p.time_error) for p in timed)
-    peaks = ((p.interval_kind, p.memory_error) for p in predictions)
+    times = ((p.interval_kind, p.time_error, p.cluster_factors) for p in timed)
+    peaks = ((p.interval_kind, p.memory_error, (1.0, 1.0)) for p in predictions)
     return {
         "step_seconds": _coverage(table.step_seconds, times),
         "peak_bytes": _coverage(table.peak_bytes, peaks),
@@ -211,14 +243,17 @@ def coverage(
 
 
 def _coverage(
-    interval_of: Mapping[str, MeasuredInterval], errors: Iterable[tuple[str, float | None]]
+    interval_of: Mapping[str, MeasuredInterval],
+    errors: Iterable[tuple[str, float | None, tuple[float, float]]],
 ) -> dict[str, Coverage]:
     rows_of: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in intervals.KINDS}
-    for kind, error in errors:
+    for kind, error, (lowest, highest) in errors:
         if error is not None:
             interval = interval_of[kind]
             # an error is predicted / measured − 1, intervals are of measured / predicted
-            rows_of[kind].append((1 / (1 + error), float(interval.low), float(interval.high)))
+            rows_of[kind].append(
+                (1 / (1 + error), lowest * float(interval.low), highest * float(interval.high))
+            )
     every = [row for rows in rows_of.values() for row in rows]
     by_kind = {kind: Coverage.of(rows) for kind, rows in rows_of.items() if rows}
     return {**by_kind, "all": Coverage.of(every)}

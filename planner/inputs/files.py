@@ -16,6 +16,7 @@ from planner.inputs.yaml_text import read_yaml
 FileKind = Literal[
     "accelerator",
     "fabric",
+    "overheads",
     "topology",
     "inventory",
     "model",
@@ -28,6 +29,7 @@ FileKind = Literal[
 FOLDERS: Mapping[FileKind, str] = {
     "accelerator": "topologies/accelerators",
     "fabric": "topologies/fabrics",
+    "overheads": "topologies/overheads",
     "topology": "topologies",
     "inventory": "topologies/inventories",
     "model": "models",
@@ -40,6 +42,11 @@ FOLDERS: Mapping[FileKind, str] = {
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """Of files that hold values; a reference with one of these is a path, not a name."""
+
+WITHOUT_FILE: Mapping[FileKind, str] = {
+    "software": "; `software: fallback` is for frameworks without a profile"
+}
+"""What stands for anything that no file describes, by kind, as errors say it."""
 
 
 # ---------------------------------------------------------------- finding
@@ -92,7 +99,8 @@ def resolve(kind: FileKind, name_or_path: str | Path, base: Path | None = None) 
         raise UnknownNameError(
             f"unknown {kind} '{text}'",
             value=text,
-            allowed=f"the path of a YAML file, or one of the names {', '.join(known)}",
+            allowed=f"the path of a YAML file, or one of the names {', '.join(known)}"
+            + WITHOUT_FILE.get(kind, ""),
             nearest=nearest_of(text, known),
         )
     return shipped[text]

@@ -76,10 +76,14 @@ StrictT = TypeVar("StrictT", bound=Strict)
 
 
 class Reference(Described):
-    """Marks a field whose YAML value may be a shipped name or a path of the given kind."""
+    """Marks a field whose YAML value may be a shipped name or a path of the given kind.
 
-    def __init__(self, kind: FileKind) -> None:
+    usual: the name that stands for an absent field, so that parts of it can be changed.
+    """
+
+    def __init__(self, kind: FileKind, usual: str | None = None) -> None:
         self.kind: FileKind = kind
+        self.usual = usual
 
     @property
     def allowed(self) -> str:
@@ -213,6 +217,8 @@ def inlined(node: Node, annotation: Any, base: Path, changes: Changes = _NO_CHAN
             item that a list does not have.
     """
     reference = next((mark for mark in marks_of(annotation) if isinstance(mark, Reference)), None)
+    if reference and reference.usual is not None and node.value is None and changes:
+        node = replace(node, value=reference.usual)  # changes of what a file leaves out
     if reference and isinstance(node.value, str):
         path = _referred(reference, node, node.value, base)
         node, base = read_kind(reference.kind, path), path.parent

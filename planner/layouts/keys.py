@@ -362,7 +362,7 @@ _ROWS = (
     LayoutKey(
         "dispatcher", CHOICE, "alltoall", "how tokens travel to experts", DISPATCHERS,
         null_unless=lambda d: d["etp"] * d["ep"] > 1,
-        expressed=lambda d: d["ep"] > 1, usually="the software's first",
+        expressed=lambda d: d["ep"] > 1, usually="the software's first that runs there",
     ),
     LayoutKey(
         "offload", CHOICE, "none", "what lives in the host's memory", OFFLOADS, Choice.DEFAULT,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.cost.context import CostContext
+from planner.cost.context import CostContext, attention_of
 from planner.cost.stages import layers_by_rank
 from planner.layouts.layout import Layout, LayoutTable
 from planner.planning.assess import assess, economics
@@ -165,7 +165,11 @@ def empty_plan(scenario: Scenario, status: Status, search: SearchReport | None =
     """The plan of a scenario before there is a layout."""
     document = scenario_to_document(scenario)
     return Plan(
-        inputs=document, inputs_sha256=inputs_sha256(document), status=status, search=search
+        inputs=document,
+        inputs_sha256=inputs_sha256(document),
+        status=status,
+        attention=attention_of(scenario),
+        search=search,
     )
 
 
@@ -183,6 +187,7 @@ def plan_in_place(
         step_seconds_high=assessed.step_seconds_high,
         interval_coverage=assessed.interval_coverage,
         interval_kind=assessed.interval_kind,
+        interval_reason=assessed.interval_reason,
         mfu=assessed.mfu,
         mfu_denominator=MfuDenominator(
             accelerator=ctx.accelerator.name,

@@ -15,6 +15,7 @@ from planner.cost.traffic import channel_costs
 from planner.layouts.layout import Layout
 from planner.planning.groups import CostedStep, Splits, group_reports
 from planner.planning.plan import GroupReport, MemoryReport
+from planner.problem.overheads import ENDS, End
 from planner.problem.scenario import Scenario
 
 
@@ -32,6 +33,7 @@ class Assessment:
     step_seconds_high: float
     interval_coverage: float
     interval_kind: str
+    interval_reason: str
     time: dict[str, float]
     memory: MemoryReport
     groups: dict[str, GroupReport]
@@ -50,7 +52,8 @@ def assess(ctx: CostContext, layout: Layout, splits: Splits) -> Assessment:
 
     intervals = prediction_intervals.shipped()
     interval = prediction_intervals.step_interval(intervals, ctx, layout)
-    kind = int(prediction_intervals.kind_index(ctx, layout))
+    kind = prediction_intervals.KINDS[int(prediction_intervals.kind_index(ctx, layout))]
+    fastest, slowest = (_step_at(ctx, layout, splits, end) for end in ENDS)
     accelerator_seconds = seconds * ctx.num_accelerators
     model_flops, executed = flops.model_flops(ctx), float(flops.executed_flops(ctx, layout))
     costed = CostedStep(
@@ -60,10 +63,11 @@ def assess(ctx: CostContext, layout: Layout, splits: Splits) -> Assessment:
     bf16 = ctx.accelerator.peak_flops.get("bf16")
     return Assessment(
         step_seconds=seconds,
-        step_seconds_low=seconds * float(interval.low),
-        step_seconds_high=seconds * float(interval.high),
+        step_seconds_low=fastest * float(interval.low),
+        step_seconds_high=slowest * float(interval.high),
         interval_coverage=float(intervals.coverage),
-        interval_kind=prediction_intervals.KINDS[kind],
+        interval_kind=kind,
+        interval_reason=prediction_intervals.reason(intervals, ctx, kind),
         time=time,
         memory=memory_report(ctx, layout),
         groups=group_reports(costed),
@@ -71,6 +75,11 @@ def assess(ctx: CostContext, layout: Layout, splits: Splits) -> Assessment:
         mfu_bf16=None if bf16 is None else model_flops / (accelerator_seconds * float(bf16)),
         hfu=executed / (accelerator_seconds * ctx.peak_flops),
     )
+
+
+def _step_at(ctx: CostContext, layout: Layout, splits: Splits, end: End) -> float:
+    """The step on a cluster whose overheads are at an end of their range."""
+    return float(step.evaluate(ctx.at_cluster_end(end), layout, splits).total)
 
 
 def memory_report(ctx: CostContext, layout: Layout) -> MemoryReport:

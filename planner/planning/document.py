@@ -17,7 +17,7 @@ from planner.errors import InputError
 from planner.layouts.layout import Layout
 from planner.search.space.given import given_values
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of the documents of plans and of the answers that hold plans; one more when a key is renamed."""
 
 

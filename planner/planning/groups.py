@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from planner.cost.channels import SPECS, Channel, occurrences
 from planner.cost.collectives import GroupCost, duration
 from planner.cost.context import CostContext, TierArrays
+from planner.cost.overlap import channel_skew_seconds
 from planner.cost.traffic import Traffic, channel_costs
 from planner.layouts.grids import GROUPS
 from planner.layouts.layout import Layout
@@ -83,11 +84,12 @@ def _channel_uses(costed: CostedStep) -> Iterator[_ChannelUse]:
     moved = channel_costs(ctx, costed.traffic, costed.splits, _unit_tiers(ctx.tiers))
     for channel in costed.traffic:
         cost, count = costed.costs[channel], float(runs[channel])
+        skew = float(channel_skew_seconds(ctx, costed.layout, costed.traffic, channel))
         yield _ChannelUse(
             group=SPECS[channel].group,
             term=SPECS[channel].time_term,
-            latency_seconds=count * float(cost.latency_seconds),
-            busy_seconds=float(runs[channel] * duration(cost, ctx.ramp)),
+            latency_seconds=count * (float(cost.latency_seconds) + skew),
+            busy_seconds=count * (float(duration(cost, ctx.ramp)) + skew),
             tier_busy_seconds=count * np.array([float(busy) for busy in cost.busy_seconds]),
             tier_bytes=count * np.array([float(num) for num in moved[channel].busy_seconds]),
         )
@@ -158,6 +160,7 @@ def _unit_tiers(tiers: TierArrays) -> TierArrays:
     return TierArrays(
         bytes_per_second=ones, all_gather=ones, all_reduce=ones, all_to_all=ones,
         point_to_point=ones, hop_seconds=tiers.hop_seconds, base_seconds=tiers.base_seconds,
+        posting_seconds=tiers.posting_seconds,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 
 from planner.errors import InputError, Place, nearest_of
 from planner.planning.document import SCHEMA_VERSION, LayoutValue, adapter, json_values, versions
+from planner.problem.hardware import AttentionBackend
 
 PLAN_FILE = "what `planner plan --json` prints"
 
@@ -280,6 +281,7 @@ class Plan(_Part):
     inputs: Mapping[str, Any]
     inputs_sha256: str
     status: Status
+    attention: AttentionBackend | None = None  # the kernels costed; None in older files
     objective_seconds: float | None = None
     bound_seconds: float | None = None
     gap_fraction: float | None = None
@@ -288,6 +290,7 @@ class Plan(_Part):
     step_seconds_high: float | None = None
     interval_coverage: float | None = None  # a fraction
     interval_kind: str | None = None  # of planner.cost.prediction_intervals.KINDS
+    interval_reason: str | None = None  # why it is of this kind, and what the interval rests on
     mfu: float | None = None
     mfu_denominator: MfuDenominator | None = None
     mfu_bf16: float | None = None
@@ -358,8 +361,8 @@ def _require_version(version: object, path: str) -> None:
     remedy = "a newer planner is needed"
     if not isinstance(version, int) or version < SCHEMA_VERSION:
         remedy = (
-            "plan its scenario again: save what stands under `inputs` as a file of its own and "
-            "give it to `planner plan`"
+            "plan its scenario again: save what stands under `inputs` as a file of its own, with "
+            "the name of `software` in place of its profile, and give it to `planner plan`"
         )
     raise InputError(
         f"the plan file is of version {version!r}, and this program reads version "

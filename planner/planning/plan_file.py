@@ -151,6 +151,7 @@ def _require_agreement(plan: Plan, scenario: Scenario, path: str) -> None:
 
 
 def _contradictions(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:
+    yield from _of_attention(plan, scenario)
     yield from _of_figures(plan, scenario)
     yield from _of_interval(plan)
     if plan.memory is not None:
@@ -162,6 +163,14 @@ def _contradictions(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:
 
 def _same(one: float, other: float | None) -> bool:
     return other is not None and isclose(one, other, rel_tol=RELATIVE)
+
+
+def _of_attention(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:
+    """What `auto` stands for another version may say differently, but of a named backend none."""
+    named, known = scenario.training.attention, scenario.topology.accelerator.attention
+    possible = known if named == "auto" else (named,)
+    if plan.attention is not None and plan.attention not in possible:
+        yield "attention", f"it is none of {', '.join(possible)}"
 
 
 def _of_figures(plan: Plan, scenario: Scenario) -> Iterator[Contradiction]:

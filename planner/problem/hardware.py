@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -42,12 +42,15 @@ class GemmCoefficients(Strict):
 class AttentionCoefficients(Strict):
     """Shares of the dense 16-bit peak, the causal half counted once, backward as 2.5 × forward.
 
-    They are reached by long sequences: a kernel over s tokens reaches s / (s + sequence_half).
+    They are reached by long sequences: a kernel over s tokens reaches s / (s + sequence_half). They
+    are of heads of 128 elements; a score costs an exponential whatever the head's size, as much as
+    the products of `head_half` elements, so that smaller heads reach less. Absent: no less.
     """
 
     forward: Efficiency
     backward: Efficiency
     sequence_half: NotNegative
+    head_half: NotNegative | None = None
 
 
 class Host(Strict):
@@ -88,12 +91,28 @@ class Accelerator(Strict):
     l2_bytes: Bytes = Field(alias="l2")
     shared_memory_bytes: Bytes | None = Field(default=None, alias="shared_memory")
     hbm_efficiency: Efficiency
+    # Whether the flex dispatcher's kernels (DeepEP, HybridEP) run on it.
+    dispatch_kernels: bool = True
     # Of the usual server of this accelerator type; absent: nothing can be offloaded.
     host: Host | None = None
-    # Share of the matmul rate of short runs kept through a step: clocks under power limits.
-    sustained_fraction: Efficiency = Field(alias="sustained")
+    # Share of the matmul rate of short runs that a step keeps, by the precision of its main
+    # matmuls: 16-bit products draw the most power, and clocks fall to the power limit. One figure
+    # for all is allowed.
+    sustained_fraction: dict[Precision, Efficiency] = Field(alias="sustained", min_length=1)
     gemm: dict[Precision, GemmCoefficients] = Field(min_length=1)
     attention: dict[AttentionBackend, AttentionCoefficients] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_clock_for_all(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        key = "sustained" if "sustained" in values else "sustained_fraction"
+        given, peaks = values.get(key), values.get("peak", values.get("peak_flops"))
+        is_one = isinstance(given, float | int) or (isinstance(given, dict) and "value" in given)
+        if is_one and isinstance(peaks, dict):
+            return {**values, key: dict.fromkeys(peaks, given)}
+        return values
 
     @field_validator("peak_flops")
     @classmethod
@@ -141,6 +160,12 @@ class Accelerator(Strict):
                     f"there is no peak for {precision}",
                     key=f"gemm.{precision}",
                     allowed=f"the precisions of peak: {', '.join(self.peak_flops)}",
+                )
+            if precision not in self.sustained_fraction:
+                raise InputError(
+                    f"there is no sustained share for {precision}",
+                    key="sustained",
+                    allowed=f"one figure, or one for each of {', '.join(self.gemm)}",
                 )
         return self
 

@@ -65,6 +65,8 @@ class Model(Strict):
     dropout: bool = False
     qk_norm: bool = False
     attention_sinks: bool = False
+    # Whether the gated activation clamps its inputs (gpt-oss).
+    clamped_activation: bool = False
     published_parameters: Positive | None = None
     published_active_parameters: Positive | None = None
     moe: MoE | None = None

@@ -6,7 +6,15 @@ from annotated_types import Le
 from pydantic import Field, field_validator
 
 from planner.errors import InputError
-from planner.inputs.quantities import Bytes, CountOrZero, Fraction, NotNegative, Positive, Seconds
+from planner.inputs.quantities import (
+    Bytes,
+    CountOrZero,
+    Fraction,
+    NotNegative,
+    Positive,
+    Seconds,
+    Status,
+)
 from planner.inputs.values import Strict
 from planner.layouts.keys import (
     ContextParallelKind,
@@ -16,13 +24,18 @@ from planner.layouts.keys import (
     Recompute,
     Schedule,
 )
+from planner.problem.hardware import AttentionBackend
 from planner.problem.model import Model
 from planner.problem.precision import TrainingPrecision
+from planner.problem.training import CudaGraphs
 
 OrderAxis = Literal["tp", "cp", "ep", "etp", "edp", "dp", "dp_shard", "dp_replicate", "pp"]
 """Axes that a framework's rank order names; its own dp is dp_shard times dp_replicate."""
 
 ZeroStage = Annotated[CountOrZero, Le(3)]
+
+FALLBACK = "fallback"
+"""The shipped profile for frameworks that have none: medians of the others, in no fit."""
 
 
 class SoftwareCoefficients(Strict):
@@ -30,17 +43,54 @@ class SoftwareCoefficients(Strict):
 
     Overlaps are the shares of a group's busy time that computation can hide. The multiplier is on
     the time of memory-bound kernels; `allocator_fraction` is what the caching allocator loses, as
-    a share of the memory in use; the straggler fraction is of the step, per doubling of the ranks.
+    a share of the memory in use. `contention_fraction` is what a second of parameter and gradient
+    traffic that hides takes from the work that hides it. What nothing modelled explains is
+    `unexplained_fraction` of a step, and `unexplained_seconds` in every step.
     """
 
     tp_overlap_fraction: Fraction
     dp_overlap_fraction: Fraction
     pp_overlap_fraction: Fraction
     memory_bound_multiplier: Positive
+    contention_fraction: Fraction
     host_seconds_per_kernel: Seconds
-    straggler_fraction_per_doubling: NotNegative
-    step_overhead_seconds: Seconds
+    unexplained_fraction: NotNegative
+    unexplained_seconds: Seconds
     allocator_fraction: Fraction
+
+
+class AttentionKernels(Strict):
+    """The kernels by which a framework computes attention unless told otherwise.
+
+    Of `kernels` that the accelerator type has figures for, the fastest runs; where it has figures
+    for none of them, the fastest that it has.
+    """
+
+    kernels: tuple[AttentionBackend, ...] = Field(alias="value", min_length=1)
+    source: str
+    status: Status
+
+    @field_validator("kernels")
+    @classmethod
+    def _kernels_once(cls, kernels: tuple[AttentionBackend, ...]) -> tuple[AttentionBackend, ...]:
+        if len(set(kernels)) < len(kernels):
+            raise InputError("a kernel is given twice", value=kernels, allowed="each once")
+        return kernels
+
+
+class GraphPools(Strict):
+    """The share of a rank's activations that the memory pools of CUDA graphs hold besides.
+
+    What is captured has pools of its own, which neither other graphs nor what runs uncaptured can
+    use. By what is captured: parts of a step, or all of it.
+    """
+
+    partial: Fraction
+    full: Fraction
+
+    def share_of(self, cuda_graphs: CudaGraphs) -> float:
+        """The share where this much of a step is captured; 0 where nothing is."""
+        return {"none": 0.0, "partial": float(self.partial), "full": float(self.full)}[cuda_graphs]
 
 
 class Software(Strict):
@@ -70,6 +120,8 @@ class Software(Strict):
     overlap: tuple[Overlap, ...]
     # How context-parallel ranks share attention; the first is the default.
     cp_kinds: tuple[ContextParallelKind, ...] = Field(min_length=1)
+    # What `training.attention: auto` stands for; absent: the accelerator type's fastest kernel.
+    attention: AttentionKernels | None = None
     # What the default stage split counts as layers before and after the model's own.
     layers_at_ends: tuple[CountOrZero, CountOrZero] = (0, 0)
     # Which other stage splits can be set: any; only other first and last stages; none.
@@ -87,6 +139,8 @@ class Software(Strict):
     # Whether one kernel multiplies for all experts of a rank, or one kernel for each.
     groups_matmuls: bool = False
     gradient_bytes: Bytes
+    # Of a parameter's optimizer states: master weight and moments; absent: FP32 ones of Adam, 12 B.
+    optimizer_bytes: Bytes | None = None
     # Per token and vocabulary entry at the loss: logits, their FP32 copy, their gradient.
     logits_bytes: Bytes
     # Whether, with ZeRO-1 and 2, each rank broadcasts its updated weights, or all are gathered.
@@ -114,10 +168,15 @@ class Software(Strict):
     low_precision_parameters: tuple[TrainingPrecision, ...] = ()
     # Whether a rank gathers the logits of all tp ranks for the loss, or keeps its share.
     gathers_logits: bool = False
+    # Micro-batches for which the last stage computes the LM head's weight gradients at the end of
+    # the step, while it would be idle.
+    deferred_head_gradients: CountOrZero = 0
     # Of a process: the accelerator's context and libraries.
     runtime_bytes: Bytes
     # Of the buffers of one communicator.
     communicator_bytes: Bytes
+    # What the pools of CUDA graphs hold; absent: nothing.
+    graph_pools: GraphPools | None = None
     # Predicted peaks within this share below the capacity are fragile.
     fragile_fraction: Fraction
     coefficients: SoftwareCoefficients

@@ -19,6 +19,7 @@ from planner.inputs.quantities import (
 from planner.inputs.values import Reference, Strict
 from planner.problem.fills import Fill, fills
 from planner.problem.hardware import Accelerator
+from planner.problem.overheads import USUAL, Overheads, usual_overheads
 
 RESERVED_TIER = "hbm"
 """The accelerator's memory, which reports list together with the tiers."""
@@ -53,10 +54,16 @@ class Fabric(Strict):
     # What each hop takes longer for messages above the eager limit, as the two ends agree first.
     rendezvous_seconds: Seconds | None = Field(alias="rendezvous_latency", default=None)
     eager_bytes: Bytes | None = Field(alias="eager_limit", default=None)
+    # Of each send of an all-to-all, to a peer across this tier; absent: a quarter of base_latency.
+    posting_seconds: Seconds | None = Field(alias="posting_latency", default=None)
     # Switches that reduce all-reduces (SHARP): share of the bandwidth at which a rank's bytes go up
     # once and down once, and the time of one pass through the switches; absent: no such switches.
     sharp_efficiency: Efficiency | None = None
     sharp_seconds: Seconds | None = Field(alias="sharp_latency", default=None)
+    # Whether the flex dispatcher's kernels (DeepEP, HybridEP) send over these links, and
+    # the share of the bandwidth that they reach; absent: as all_to_all_efficiency.
+    dispatch_kernels: bool = True
+    dispatch_efficiency: Efficiency | None = None
     # A rank copies its own share of a collective too: its time over that of a share on the links.
     # Absent: it takes no time.
     own_part: Annotated[Figure, Sourced(above=0, at_most=1)] | None = None
@@ -117,6 +124,10 @@ class Topology(Strict):
     source: str
     accelerator: Annotated[Accelerator, Reference("accelerator")]
     tiers: tuple[Tier, ...] = Field(min_length=1)
+    # Waits among ranks; absent: those of a cluster of which nothing is known.
+    overheads: Annotated[Overheads, Reference("overheads", usual=USUAL)] = Field(
+        default_factory=usual_overheads
+    )
 
     @model_validator(mode="after")
     def _tier_names(self) -> "Topology":

@@ -52,6 +52,7 @@ class Training(Strict):
     # of different lengths count as the length around the mean token, Σ length² / Σ length.
     mean_document_length: Count | None = None
     total_tokens: Annotated[float, Gt(0)] | None = None
+    # auto: by the kernels that the software runs by default (`attention` of its profile).
     attention: Literal["auto"] | AttentionBackend = "auto"
     # Coefficient of variation of the tokens of a layer's experts. Balanced routing has 0; the
     # imbalance that real routers leave makes a step 8 to 20 % longer than forced balance.

@@ -432,7 +432,7 @@ def test_the_document_is_json(no_search):
 
     found = planner.check(read("args.txt"), scenario(num_accelerators=8))
     document = json.loads(json.dumps(found.to_document(), allow_nan=False))
-    assert document["runs"] is True and document["schema_version"] == 2
+    assert document["runs"] is True and document["schema_version"] == 3
     assert {item["key"] for item in document["understood"]} >= {"tp", "pp", "mbs"}
     assert document["plan"]["layout"]["tp"] == 2 and document["rules"] == []
 

@@ -239,9 +239,9 @@ def test_slow_suspects_are_ordered_by_how_little_it_takes() -> None:
 def test_a_stall_explains_all_at_once() -> None:
     target = 1.5 * seconds()
     (stall,) = [s for s in diagnosed(step_seconds=target).suspects if s.id == "stall"]
-    now = api.load_scenario(NAME).software.coefficients.step_overhead_seconds
+    now = api.load_scenario(NAME).software.coefficients.unexplained_seconds
     value = f"{now + (stall.value or 0.0)!r} s"
-    key = "software.coefficients.step_overhead_seconds.value"
+    key = "software.coefficients.unexplained_seconds.value"
     problem = api.load_scenario(NAME, {key: value})
     assert api.evaluate(problem, LAYOUT).step_seconds == pytest.approx(target)
 

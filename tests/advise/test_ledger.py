@@ -21,8 +21,10 @@ from tests.scenarios import (
     accelerator,
     attention,
     fabric,
+    figure,
     gemm,
     model,
+    overheads,
     scenario,
     shipped_plan,
     small_scenario,
@@ -58,9 +60,22 @@ JOBS: dict[str, tuple[Scenario, str]] = {
     "memory": (scenario(topology=unlimited(accelerator(hbm_bytes_per_second=1e9))), ""),
     "communication": (scenario(topology=unlimited(bytes_per_second=1e6)), "tp=4,dp=2"),
     "bubble": (scenario(topology=unlimited()), "pp=8,mbs=8"),
-    "host": (scenario(topology=unlimited(), software=software({"step_overhead_seconds": 1.0})), ""),
+    "host": (
+        scenario(topology=unlimited(), software=software({"host_seconds_per_kernel": 1.0})),
+        "",
+    ),
+    "unexplained": (
+        scenario(topology=unlimited(), software=software({"unexplained_seconds": 1.0})),
+        "",
+    ),
     "straggler": (
-        scenario(topology=unlimited(), software=software({"straggler_fraction_per_doubling": 1.0})),
+        scenario(
+            topology=topology(
+                [fabric(bytes_per_second=NO_LIMIT)] * 2,
+                [2, 4],
+                overheads=overheads(straggler_fraction_per_doubling=1.0),
+            )
+        ),
         "",
     ),
 }
@@ -95,7 +110,7 @@ def test_kernels_at_a_fifth_of_the_peak_lose_four_fifths() -> None:
 
 
 def test_clocks_are_told_from_kernels() -> None:
-    part = accelerator(sustained_fraction=0.5)
+    part = accelerator(sustained_fraction=figure(0.5))
     base = baseline(scenario(topology=unlimited(part)), "")
     parts = ledger(base)
     assert parts["clocks"] == pytest.approx(base.step_seconds / 2)
@@ -159,9 +174,7 @@ def test_ledgers_of_lossy_jobs_have_no_negative_part(
     problem = small_scenario(
         model=model(num_layers=4, hidden_size=512, ffn_hidden_size=2048),
         training=training(sequence_length=1024, global_batch_size=16),
-        software=software(
-            {"memory_bound_multiplier": multiplier, "straggler_fraction_per_doubling": 0.01}
-        ),
+        software=software({"memory_bound_multiplier": multiplier, "unexplained_fraction": 0.01}),
     )
     base = baseline(problem, f"{layout},recompute={recompute}")
     parts = ledger(base)

@@ -100,6 +100,16 @@ def test_evaluate_json():
     assert sum(document["time"].values()) == pytest.approx(document["step_seconds"], rel=1e-9)
 
 
+def test_software_without_a_profile():
+    said = fails(run("evaluate", SMALL, "--layout", FITS, "--set", "software=megatron-cor"))
+    assert "did you mean 'megatron-core'" in said and "`software: fallback` is for" in said
+    result = run("evaluate", SMALL, "--layout", FITS, "--set", "software=fallback", "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["inputs"]["software"]["name"] == "fallback"
+    assert document["interval_kind"] == "new-software"
+
+
 def test_illegal_layout_names_rule_source_and_nearest():
     said = fails(run("evaluate", SMALL, "--layout", "tp=3,dp=2"))
     assert "rule" in said

@@ -44,13 +44,31 @@ def test_leave_one_out(old_runs: Path) -> None:
     assert found.exit_code == 0, found.stderr
     document = json.loads(found.stdout)
     left = document["leave_one_out"]
-    assert left["Oneflow-Inc/DLPerf"]["megatron-2021"]["rows_fitted"] == 4
-    assert left["arXiv 2104.04473"]["megatron-2021"]["rows_fitted"] == 14  # none of its own
+    assert left["Oneflow-Inc/DLPerf"]["rows_fitted"] == {"megatron-2021": 19}
+    assert left["arXiv 2104.04473"]["rows_fitted"] == {"megatron-2021": 23}
     plain = json.loads(run("validate", "runs", old_runs, "--min-mfu", "0.15", "--json").stdout)
     assert "leave_one_out" not in plain
     assert document["rows_scored"] == plain["rows_scored"]
     assert document["fits"] == plain["fits"] and document["memory"] == plain["memory"]
     assert document["time"] != plain["time"]
+    assert document["left_out_by"] == "source"
+    assert document["left_out"]["dense"]["total"]["time"] == document["time"]
+
+
+@pytest.mark.slow
+def test_leave_a_family_out(old_runs: Path) -> None:
+    """All of these rows are of GPTs: nothing is left to fit to."""
+    found = run("validate", "runs", old_runs, "--leave-one-out", "family", "--json",
+                "--min-mfu", "0.15")  # fmt: skip
+    assert found.exit_code == 0, found.stderr
+    document = json.loads(found.stdout)
+    assert document["left_out_by"] == "family"
+    assert (
+        document["leave_one_out"].keys()
+        == document["left_out"]["dense"]["by_fold"].keys()
+        == {"gpt"}
+    )
+    assert document["leave_one_out"]["gpt"]["rows_fitted"] == {"megatron-2021": 0}
 
 
 @pytest.mark.slow
@@ -67,8 +85,8 @@ def test_calibrated_profile_is_used_by_a_scenario(
     for name, values in document["coefficients"].items():
         figure = getattr(software.coefficients, name)
         assert float(figure) == pytest.approx(values["after"], rel=1e-6)
-        assert figure.status == "fitted" and "14 measured runs" in figure.source
-    assert document["after"]["rows"] == document["before"]["rows"] == 14
+        assert figure.status == "fitted" and "32 measured runs" in figure.source
+    assert document["after"]["rows"] == document["before"]["rows"] == 32
     planned = run("evaluate", "gpt3-175b-a100x1024", "--layout", "tp=8,pp=8,dp=16,mbs=1",
                   "--set", f"software={out}", "--json")  # fmt: skip
     assert json.loads(planned.stdout)["inputs"]["software"]["name"] == "mine"
@@ -84,6 +102,8 @@ def test_calibrated_profile_is_used_by_a_scenario(
         (("calibrate", "errors", "missing.jsonl", "--out", "x.yaml"), "missing.jsonl"),
         (("calibrate", "runs", "--quality", "D", "--out", "x.yaml"), "timed rows"),
         (("calibrate", "rusn", "--out", "x.yaml"), "did you mean 'runs'"),
+        (("validate", "runs", "--leave-one-out", "familly"), "did you mean 'family'"),
+        (("validate", "runs", "--leave-one-out", "x.jsonl"), "files go before --leave-one-out"),
     ],
 )
 def test_bad_input_is_exit_2(
@@ -111,7 +131,10 @@ def test_calibrate_errors_writes_the_intervals(
     assert expected.to_yaml() != (data_root() / intervals.SHIPPED).read_text("utf-8")
     document = json.loads(found.stdout)
     assert document == json.loads(json.dumps(expected.to_document()))
-    assert set(document) == {"coverage", "step_seconds", "peak_bytes", "inside"}
+    assert set(document) == {
+        "coverage", "features", "step_seconds", "peak_bytes", "inside", "inside_by_source",
+        "inside_without_own_source",
+    }  # fmt: skip
     assert "model-parallel" in run("calibrate", "errors", "--out", out).stdout
 
 

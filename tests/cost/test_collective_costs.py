@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from planner.cost import collectives
 from planner.cost.collective_costs import FORMULAS, UnitCost, unit_cost
-from planner.cost.collectives import Collective, CollectiveKind, Half, Subgroup
-from planner.cost.context import TierArrays
+from planner.cost.collectives import Collective, CollectiveKind, GroupCost, Half, Subgroup
+from planner.cost.context import CostContext, TierArrays
+from tests.expert_scenarios import shipped_scenario
 from tests.scenarios import context, fabric, topology
 
 KINDS = (
@@ -51,6 +52,51 @@ def test_a_dispatch_depends_on_the_experts_of_a_token() -> None:
     )
     for some, more in zip(few.busy_seconds, many.busy_seconds, strict=True):
         assert some < more < 8 * some
+
+
+def test_a_dispatch_goes_at_the_rate_of_its_kernels() -> None:
+    """Of 10 bytes a second an all-to-all gets 8, and a dispatch 4 where the fabric says so."""
+    of_links = {"bytes_per_second": 10.0, "all_to_all_efficiency": 0.8}
+    usual, own = (
+        context(topology=topology([fabric(**of_links | changes), fabric(**of_links)])).tiers
+        for changes in ({}, {"dispatch_efficiency": 0.4})
+    )
+    dispatch = Collective(CollectiveKind.DISPATCH, num_experts_per_token=2)
+    slow, fast = (unit_cost(dispatch, [8.0, 4.0], tiers).busy_seconds for tiers in (own, usual))
+    # and two copies of a rank's own tokens
+    assert float(slow[0]) == pytest.approx(2 * float(fast[0]) + 2 / 4)
+    assert float(slow[1]) == pytest.approx(float(fast[1]))
+    to_all = CollectiveKind.ALL_TO_ALL
+    assert unit(to_all, [8.0, 4.0], own) == unit(to_all, [8.0, 4.0], usual)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "top_k", "hidden_size", "flex_seconds", "nccl_seconds"),
+    [("dgx-h100", 2, 4096, 1.118e-3, 0.745e-3), ("dgx-h100", 4, 6144, 2.068e-3, 2.236e-3),
+     ("dgx-h100", 8, 7168, 3.565e-3, 5.216e-3), ("dgx-b200", 2, 4096, 1.091e-3, 0.417e-3),
+     ("dgx-b200", 4, 6144, 1.811e-3, 1.251e-3), ("dgx-b200", 8, 7168, 2.634e-3, 2.920e-3)],
+)  # fmt: skip
+def test_dispatchers_inside_a_node_differ_as_measured(
+    cluster: str, top_k: int, hidden_size: int, flex_seconds: float, nccl_seconds: float
+) -> None:
+    """16,384 tokens in BF16 among 8 GPUs: DeepEP's combine against NCCL's all-to-all of all copies
+    (aiconfigurator-core 0.12.0, sglang 0.5.12 wideep_deepep_normal_perf; nccl 2.29.2, times of
+    512 MiB scaled to the copies)."""
+    tiers = CostContext.of(shipped_scenario("qwen3-30b-a3b", cluster, 8)).tiers
+    tokens = 16384 * hidden_size * 2.0
+    split = [8.0] + [1.0] * (len(tiers.hop_seconds) - 1)
+    dispatch = Collective(CollectiveKind.DISPATCH, num_experts_per_token=top_k)
+    flex = unit_cost(dispatch, split, tiers).cost(1.0, tokens)
+    nccl = unit(CollectiveKind.ALL_TO_ALL, split, tiers).cost(1.0, top_k * tokens)
+    assert seconds_of(flex) == pytest.approx(flex_seconds, rel=0.2)
+    assert seconds_of(nccl) == pytest.approx(nccl_seconds, rel=0.15)
+    if abs(flex_seconds / nccl_seconds - 1) > 0.1:
+        assert (seconds_of(flex) < seconds_of(nccl)) == (flex_seconds < nccl_seconds)
+
+
+def seconds_of(cost: GroupCost) -> float:
+    """Seconds of a collective that nothing else delays."""
+    return float(cost.latency_seconds) + max(float(busy) for busy in cost.busy_seconds)
 
 
 # ---------------------------------------------------------------- rendezvous

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from planner.cost.collectives import (
     FARTHER_PER_LEVEL,
-    POSTING_SHARE,
     RING_HOP,
     SIMPLE_BASE,
+    SWITCH_ALL_TO_ALL_HOPS,
     GroupCost,
     all_gather_busy,
     all_reduce_busy,
@@ -24,6 +24,7 @@ from planner.cost.collectives import (
     mesh_share,
     own_share_busy,
     pairwise_latency,
+    pairwise_switch,
     point_to_point_busy,
     point_to_point_latency,
     ring_hops,
@@ -51,7 +52,7 @@ BUSY: dict[str, Callable[..., Any]] = {
 LATENCY = {
     "ring": ring_latency,
     "tree": tree_latency,
-    "pairwise": pairwise_latency,
+    "pairwise": lambda split, hop, base: pairwise_latency(split, hop, base, base),
     "point-to-point": point_to_point_latency,
 }
 
@@ -279,9 +280,18 @@ def test_neighbour_is_one_hop_away() -> None:
 
 
 def test_an_exchange_posts_its_messages_in_turn() -> None:
-    hop, base = [1.0, 10.0], [3.0, 5.0]
-    assert pairwise_latency([8.0, 1.0], hop, base) == 3 * (1 + 7 * POSTING_SHARE) + 1
-    assert pairwise_latency([8.0, 2.0], hop, base) == 5 * (1 + 15 * POSTING_SHARE) + 10
+    """Seven to peers inside the node, eight across the network, each at the price of its tier."""
+    hop, base, posting = [1.0, 10.0], [3.0, 5.0], [0.5, 2.0]
+    assert pairwise_latency([8.0, 1.0], hop, base, posting) == 3 + 1 + 7 * 0.5
+    assert pairwise_latency([8.0, 2.0], hop, base, posting) == 5 + 10 + 7 * 0.5 + 8 * 2
+    assert pairwise_latency([1.0, 2.0], hop, base, posting) == 5 + 10 + 2
+
+
+def test_large_exchanges_start_later_by_hops_inside_a_node_however_many_peers() -> None:
+    later = SWITCH_ALL_TO_ALL_HOPS * 1.5
+    for split in ([2.0, 1.0], [8.0, 1.0], [8.0, 4.0]):
+        assert pairwise_switch(split, [1.5, 10.0]) == later
+    assert pairwise_switch([1.0, 4.0], [1.5, 10.0]) == 0.0
 
 
 @pytest.mark.parametrize("kind", LATENCY)

@@ -35,6 +35,7 @@ from tests.scenarios import (
     accelerator,
     attention,
     context,
+    figure,
     gemm,
     model,
     software,
@@ -140,10 +141,10 @@ def test_low_precision_speeds_up_the_layers_matmuls_alone() -> None:
 
 
 def test_sustained_clock_slows_matmuls_and_attention() -> None:
-    full, half = times(context()), times(on_part(sustained_fraction=0.5))
+    full, half = times(context()), times(on_part(sustained_fraction=figure(0.5)))
     for name in ("gemm.forward", "core.forward", "core.backward"):
         assert term(half, name) == pytest.approx(2 * term(full, name), rel=1e-12)
-    head = ends(on_part(sustained_fraction=0.5)).head.backward
+    head = ends(on_part(sustained_fraction=figure(0.5))).head.backward
     assert head == pytest.approx(2 * ends(context()).head.backward, rel=1e-12)
 
 

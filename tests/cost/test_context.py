@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.context import TierArrays, attended_share, attention_backend
+from planner.cost.context import TierArrays, attended_share, fastest_attention
 from planner.errors import InputError
+from planner.inputs.values import load
 from planner.problem.blocks import MLA, MoE
+from planner.problem.hardware import Accelerator
+from planner.problem.software import Software
 from tests.scenarios import (
     PEAK,
     accelerator,
@@ -18,7 +21,9 @@ from tests.scenarios import (
     fabric,
     figure,
     gemm,
+    kernels,
     model,
+    software,
     topology,
     training,
 )
@@ -40,6 +45,11 @@ def test_tiers_are_rates_times_achieved_shares() -> None:
     assert tiers.hop_seconds.tolist() == [2.0, 0.0]
     assert tiers.base_seconds.tolist() == [3.0, 0.0]
     assert tiers.all_gather.dtype == np.float64
+
+
+def test_posting_is_the_fabric_s_figure_or_a_quarter_of_its_base() -> None:
+    links = [fabric(base_seconds=8.0), fabric(base_seconds=8.0, posting_seconds=3.0)]
+    assert TierArrays.of(topology(links)).posting_seconds.tolist() == [2.0, 3.0]
 
 
 def test_oversubscribed_and_overridden_tiers() -> None:
@@ -106,11 +116,12 @@ def test_part_without_bf16_runs_its_16_bit_matmuls_in_fp16() -> None:
 
 
 def test_clocks_under_load_lower_the_sustained_rate_alone() -> None:
-    part = accelerator(sustained_fraction=0.8)
+    part = accelerator(sustained_fraction={"bf16": figure(0.8), "fp8": figure(0.7)})
     ctx = context(topology=topology(accelerator=part), training=training(precision="fp8"))
     assert ctx.peak_flops == 2 * PEAK
-    assert ctx.sustained_flops == pytest.approx(0.8 * 2 * PEAK)
-    assert ctx.sustained_16_flops == pytest.approx(0.8 * PEAK)
+    assert ctx.sustained_flops == pytest.approx(0.7 * 2 * PEAK)
+    # the power that the main matmuls draw sets the clock of all of a step
+    assert ctx.sustained_16_flops == pytest.approx(0.7 * PEAK)
 
 
 def test_hbm_is_what_streaming_kernels_achieve() -> None:
@@ -126,18 +137,73 @@ def test_key_value_heads_are_copied_to_ranks_beyond_them() -> None:
     assert ctx.query_size == 32
 
 
-def test_attention_is_the_best_the_part_has() -> None:
-    known = {
-        "naive": attention(forward=0.9),
-        "flash-v2": attention(forward=0.5),
-        "flash-v3": attention(forward=0.7),
-    }
-    part = accelerator(attention=known)
-    assert attention_backend("auto", part) == "flash-v3"
-    assert attention_backend("naive", part) == "naive"
-    assert attention_backend("auto", accelerator(attention={"naive": attention()})) == "naive"
-    ctx = context(topology=topology(accelerator=part), training=training(attention="auto"))
-    assert ctx.attention.forward == 0.7
+KERNELS = {
+    "naive": attention(forward=0.9),
+    "flash-v2": attention(forward=0.5),
+    "flash-v3": attention(forward=0.7),
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "usual", "taken"),
+    [
+        ("auto", None, "flash-v3"),  # a profile that names none: the part's fastest
+        ("auto", ("flash-v2",), "flash-v2"),
+        ("auto", ("flash-v2", "flash-v3"), "flash-v3"),
+        ("auto", ("naive", "flash-v2"), "flash-v2"),  # slower by its figure, but writes no scores
+        ("auto", ("naive",), "naive"),
+        ("auto", ("flash", "flash-v2"), "flash-v2"),  # no figures for flash
+        ("auto", ("flash-v1",), "flash-v3"),  # nor for any of them: the part keeps its own
+        ("flash-v3", ("flash-v2",), "flash-v3"),
+        ("naive", None, "naive"),
+    ],
+)
+def test_attention_is_what_is_named_or_what_the_software_runs(
+    wanted: str, usual: tuple[str, ...] | None, taken: str
+) -> None:
+    ctx = context(
+        topology=topology(accelerator=accelerator(attention=KERNELS)),
+        training=training(attention=wanted),
+        software=software(attention=usual and kernels(*usual)),
+    )
+    assert ctx.attention_backend == taken
+    assert ctx.attention is ctx.accelerator.attention[taken]
+
+
+def test_fastest_attention_of_a_part() -> None:
+    assert fastest_attention(accelerator(attention=KERNELS)) == "flash-v3"
+    assert fastest_attention(accelerator(attention={"naive": attention()})) == "naive"
+
+
+SHIPPED = [
+    # PyTorch: FlashAttention-2, on Hopper and Blackwell too
+    ("torchtitan", "a100-sxm-80gb", "flash-v2"),
+    ("torchtitan", "h100-sxm-80gb", "flash-v2"),
+    ("torchtitan", "b200-sxm-180gb", "flash-v2"),
+    ("torchtitan-eager", "h100-sxm-96gb", "flash-v2"),
+    ("fsdp-composer", "h100-sxm-80gb", "flash-v2"),
+    # Transformer Engine: FlashAttention before Hopper, cuDNN from it on
+    ("megatron-core", "a100-sxm-80gb", "flash-v2"),
+    ("megatron-core", "h100-sxm-80gb", "flash"),
+    ("nemo", "gb300", "flash"),
+    ("jax-xla", "h100-sxm-80gb", "flash"),
+    # before FlashAttention, on whatever they are planned for
+    ("megatron-2021", "a100-sxm-80gb", "fused-softmax"),
+    ("oneflow", "h100-sxm-80gb", "fused-softmax"),
+    # kernels of their own
+    ("jax-xla", "tpu-v5p", "flash"),
+    ("torchtitan", "trainium2", "flash"),
+    ("torchtitan", "mi300x", "flash-v2"),
+    # tensor cores too old for FlashAttention
+    ("torchtitan", "v100-sxm2-16gb", "fused-softmax"),
+]
+
+
+@pytest.mark.parametrize(("profile", "part", "taken"), SHIPPED)
+def test_attention_of_shipped_software(profile: str, part: str, taken: str) -> None:
+    usual = load(profile, "software", Software).attention
+    assert usual is not None
+    assert fastest_attention(load(part, "accelerator", Accelerator), usual.kernels) == taken
 
 
 def test_attention_the_part_lacks() -> None:

@@ -20,6 +20,7 @@ from planner.cost.memory import (
     worst_stage,
 )
 from planner.cost.model_states import stage_parameters, weight_bytes
+from planner.cost.offload import state_traffic_bytes
 from planner.cost.stages import StageLayers, layers_by_rank, rank_stages
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load
@@ -27,12 +28,14 @@ from planner.layouts.keys import RECOMPUTE, SCHEDULES
 from planner.layouts.layout import Layout, LayoutTable
 from planner.problem.blocks import DENSE
 from planner.problem.model import Model
+from planner.problem.software import GraphPools, Software
 from tests.oracles import layouts
 from tests.scenarios import (
     BACKENDS,
     LOSSY,
     accelerator,
     context,
+    figure,
     model,
     software,
     topology,
@@ -166,6 +169,18 @@ def test_pipelines_may_gather_once_a_step(pp: int, whole: bool, zero_stage: int)
 def test_gradient_bytes_are_the_software_s() -> None:
     found = terms(context(software=software(gradient_bytes=2.0)), Layout())
     assert found["gradients"] == found["parameters"]
+
+
+@pytest.mark.parametrize(("states", "moved"), [(None, 26.0), (12.0, 26.0), (8.0, 18.0)])
+def test_optimizer_bytes_are_the_software_s(states: float | None, moved: float) -> None:
+    """FP32 master weight and moments take 12 bytes; with moments in BF16 (DeepSeek-V3) 8. A step
+    reads and writes them, and writes a 16-bit weight."""
+    ctx = context(software=software(optimizer_bytes=states))
+    found = terms(ctx, Layout())
+    assert found["optimizer"] == (states or 12) / 2 * found["parameters"]
+    assert state_traffic_bytes(ctx) == moved
+    shipped = load("deepseek", "software", Software).optimizer_bytes
+    assert shipped is not None and float(shipped) == 4 + 2 + 2
 
 
 @pytest.mark.parametrize(
@@ -423,6 +438,17 @@ def test_allocator_takes_its_share_of_what_is_kept_in_many_sizes(
     ctx = context(software=software({"allocator_fraction": 0.1}))
     kept = 2 * 8 * float(activation_bytes(ctx, layout))
     assert terms(ctx, layout)["allocator"] == pytest.approx(share * kept)
+
+
+@pytest.mark.parametrize(("graphs", "share"), [("none", 0.0), ("partial", 0.1), ("full", 0.5)])
+def test_pools_of_cuda_graphs_hold_a_share_of_the_activations(graphs: str, share: float) -> None:
+    pools = GraphPools(partial=figure(0.1), full=figure(0.5))
+    captured = training(cuda_graphs=graphs)
+    layout = Layout(pp=2, num_microbatches=2)
+    found = terms(context(training=captured, software=software(graph_pools=pools)), layout)
+    assert found["allocator"] == pytest.approx(share * found["activations"])
+    without = terms(context(training=captured), layout)
+    assert without["allocator"] == 0 and without["activations"] == found["activations"]
 
 
 @pytest.mark.parametrize(

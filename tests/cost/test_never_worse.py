@@ -67,6 +67,7 @@ IMPROVEMENTS: dict[str, str] = {
     "p2p_efficiency": "faster",
     "hop_seconds": "shorter",
     "base_seconds": "shorter",
+    "posting_seconds": "shorter",
     "ramp": "shorter",
 }
 
@@ -110,7 +111,13 @@ def test_better_part_never_slows_a_layout_whose_attention_hides_two_groups(name:
 
 def with_part(ctx: CostContext, name: str, factor: float) -> CostContext:
     part = ctx.accelerator
-    improved = part.replace(**{name: figure(float(getattr(part, name)) * factor)})
+    now = getattr(part, name)
+    better: Any = (
+        {key: figure(float(value) * factor) for key, value in now.items()}
+        if isinstance(now, dict)
+        else figure(float(now) * factor)
+    )
+    improved = part.replace(**{name: better})
     return with_topology(ctx, ctx.topology.replace(accelerator=improved))
 
 

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.overlap import DISPATCH_SHARE, beyond, chunked, overlapped_dispatch
+from planner.cost.overlap import beyond, chunked, shown
+
+SHARE = 0.15
 
 seconds = st.floats(0.0, 1e3)
 
@@ -70,21 +72,27 @@ def test_arrays_are_taken_element_by_element() -> None:
     ("busy", "budget", "exposed"),
     [
         (3.0, 0.0, 3.0),  # nothing to run beside
-        (3.0, 10.0, 3.0 * DISPATCH_SHARE),  # all of it, for the multiprocessors it takes
-        (3.0, 2.0, 1.0 + 2.0 * DISPATCH_SHARE),
+        (3.0, 10.0, 3.0 * SHARE),  # all of it, for what it takes from that work
+        (3.0, 2.0, 1.0 + 2.0 * SHARE),
         (0.0, 2.0, 0.0),
     ],
 )
-def test_dispatch_beside_other_work_by_hand(busy: float, budget: float, exposed: float) -> None:
-    assert float(overlapped_dispatch(busy, budget)) == pytest.approx(exposed)
+def test_traffic_beside_other_work_by_hand(busy: float, budget: float, exposed: float) -> None:
+    assert float(shown(busy, budget, SHARE)) == pytest.approx(exposed)
 
 
 @given(seconds, seconds, seconds)
-def test_overlapped_dispatch_never_falls_with_traffic_nor_rises_with_work(
+def test_traffic_beside_work_never_falls_with_traffic_nor_rises_with_work(
     busy: float, budget: float, more: float
 ) -> None:
-    base = float(overlapped_dispatch(busy, budget))
+    base = float(shown(busy, budget, SHARE))
     rounding = 1e-12 * (busy + budget + more)
-    assert float(overlapped_dispatch(busy + more, budget)) >= base - rounding
-    assert float(overlapped_dispatch(busy, budget + more)) <= base + rounding
-    assert DISPATCH_SHARE * busy - rounding <= base <= busy + rounding
+    assert float(shown(busy + more, budget, SHARE)) >= base - rounding
+    assert float(shown(busy, budget + more, SHARE)) <= base + rounding
+    assert SHARE * busy - rounding <= base <= busy + rounding
+
+
+@given(seconds, seconds)
+def test_what_takes_nothing_from_other_work_is_beyond_it(busy: float, budget: float) -> None:
+    assert float(shown(busy, budget, 0.0)) == pytest.approx(float(beyond(busy, budget)))
+    assert float(shown(busy, budget, 1.0)) == busy

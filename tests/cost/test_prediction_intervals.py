@@ -29,7 +29,7 @@ from tests.scenarios import (
 )
 
 FITTED = load("megatron-core", "software", Software).coefficients
-CLOCK = Figure(0.9, "test", "fitted")
+CLOCK = dict.fromkeys(("bf16", "fp8"), Figure(0.9, "test", "fitted"))
 LAYOUTS = [
     Layout(dp_shard=8), Layout(tp=2, dp_shard=4, sp=True), Layout(cp=2, dp_shard=4),
     Layout(pp=4, dp_shard=2, num_microbatches=4),
@@ -43,7 +43,7 @@ def errors(**ends: tuple[float, float]) -> PredictionErrors:
         for kind in KINDS
         for low, high in [ends.get(kind.replace("-", "_"), (1.0, 1.0))]
     }
-    return PredictionErrors(coverage=figure(0.8), step_seconds=table, peak_bytes=table)
+    return PredictionErrors(coverage=figure(0.8), features={}, step_seconds=table, peak_bytes=table)
 
 
 def fitted(**changes: Any) -> CostContext:
@@ -84,12 +84,18 @@ def test_a_profile_is_fitted_if_some_number_is() -> None:
 def test_shipped_profiles_that_no_run_was_fitted_to() -> None:
     profiles = [load(name, "software", Software) for name in names("software")]
     unfitted = {p.name for p in profiles if not intervals.is_fitted(p)}
-    assert unfitted == {"jax-xla", "deepseek", "megatron-zero-bubble"}
+    assert unfitted == {
+        "jax-xla", "deepseek", "megatron-zero-bubble", "torchtitan-eager", "fallback"
+    }  # fmt: skip
 
 
 def test_shipped_parts_that_no_run_was_fitted_to() -> None:
     parts = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
-    known = {part.name for part in parts if intervals.is_known(part)}
+    known = {
+        part.name
+        for part in parts
+        if "bf16" in part.sustained_fraction and intervals.is_known(part, "bf16")
+    }
     assert {"h100-sxm-80gb", "a100-sxm-80gb", "b200-sxm-180gb"} <= known
     assert not known & {"mi300x", "tpu-v5p", "trainium2"}
 
@@ -156,4 +162,19 @@ def test_experts_are_a_kind_of_their_own() -> None:
     """The kind is known before their cost is."""
     moe = MoE(num_experts=4, top_k=2, expert_ffn_hidden_size=64)
     ctx = replace(fitted(), model=model(moe=moe))
-    assert kind(ctx, LAYOUTS[0]) == "experts"
+    measured = {"experts": ["toy-part"]}
+    assert KINDS[int(intervals.kind_index(ctx, LAYOUTS[0], measured))] == "experts"
+
+
+def test_a_feature_that_no_run_has_on_the_accelerator_is_a_kind_of_its_own() -> None:
+    given = errors(unseen_feature=(0.9, 1.4)).replace(features={"experts": ("other-part",)})
+    moe = MoE(num_experts=4, top_k=2, expert_ffn_hidden_size=64)
+    ctx = replace(fitted(), model=model(moe=moe, attention_sinks=True))
+    found = KINDS[int(intervals.kind_index(ctx, LAYOUTS[1], given.features))]
+    assert found == "unseen-feature"
+    assert intervals.reason(given, ctx, found) == (
+        "no measured run has experts or attention sinks on toy-part; from 1 runs of 1 sources, "
+        "each left out"
+    )
+    known = {"experts": ["toy-part"], "attention sinks": ["toy-part"]}
+    assert KINDS[int(intervals.kind_index(ctx, LAYOUTS[1], known))] == "experts"

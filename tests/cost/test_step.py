@@ -30,6 +30,7 @@ from tests.scenarios import (
     accelerator,
     context,
     model,
+    overheads,
     sized_for,
     software,
     training,
@@ -173,17 +174,28 @@ def test_gradients_hide_behind_the_last_backward_and_parameters_behind_the_first
 
 
 def test_stragglers_add_a_fraction_for_each_doubling() -> None:
-    layout = Layout(tp=2, dp_shard=4, dp_replicate=2, num_microbatches=2)
-    rest = sum(spent(silent(), layout).values())
-    late = silent(software=software({"straggler_fraction_per_doubling": 0.01}))
-    assert spent(late, layout)["straggler"] == pytest.approx(0.04 * rest)
+    """Beyond the innermost domain of 8 ranks, a stage of 32 has two doublings; one of 16 one."""
+    layout = Layout(tp=2, dp_shard=8, dp_replicate=2, num_microbatches=2)
+    waits = overheads(straggler_fraction_per_doubling=0.01)
+    late, even = (
+        context(topology=unlimited_topology().replace(**changes))
+        for changes in ({"overheads": waits}, {})
+    )
+    for piped, doublings in ((layout, 2), (replace(layout, pp=2, dp_replicate=1), 1)):
+        rest = sum(spent(even, piped).values())
+        assert spent(late, piped)["straggler"] == pytest.approx(0.01 * doublings * rest)
     assert spent(late, Layout())["straggler"] == 0.0
 
 
-def test_host_adds_its_overhead_once_a_step() -> None:
-    ctx = silent(software=software({"step_overhead_seconds": 3.0}))
+def test_unexplained_time_is_a_fraction_of_a_step_and_seconds_once() -> None:
+    ctx = silent(software=software({"unexplained_seconds": 3.0, "unexplained_fraction": 0.1}))
     for m in (1, 10):
-        assert spent(ctx, Layout(num_microbatches=m))["host"] == 3.0
+        layout = Layout(num_microbatches=m)
+        rest = sum(spent(silent(), layout).values())
+        assert spent(ctx, layout)["unexplained"] == pytest.approx(3.0 + 0.1 * rest)
+    graphs = silent(software=ctx.software, training=ctx.training.replace(cuda_graphs="full"))
+    rest = sum(spent(silent(), Layout()).values())
+    assert spent(graphs, Layout())["unexplained"] == pytest.approx(0.1 * rest)
 
 
 def test_host_hides_behind_kernels_until_it_starts_them_too_slowly() -> None:

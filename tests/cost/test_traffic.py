@@ -301,7 +301,7 @@ def test_channels_cost_their_transfers_one_after_another() -> None:
     split = [8.0, 4.0]
     ring, tree = (f(split, hop, base) for f in (collectives.ring_latency, collectives.tree_latency))
     ring_switch = 2 * collectives.ring_hops(split, hop, base).inside_seconds + 4 * 11.3e-6
-    pairwise = collectives.pairwise_latency(split, hop, base)
+    pairwise = collectives.pairwise_latency(split, hop, base, ctx.tiers.posting_seconds)
     send = collectives.point_to_point_latency(split, hop, base)
     # latency, switch and busy seconds
     units = {
@@ -312,7 +312,7 @@ def test_channels_cost_their_transfers_one_after_another() -> None:
             tree, 5 * tree + ring / 2, collectives.all_reduce_busy(split, [0.9, 0.9], [1.2, 1.2]),
         ),
         CollectiveKind.ALL_TO_ALL: (
-            pairwise, pairwise, collectives.all_to_all_busy(split, [0.7, 0.7]),
+            pairwise, 40 * 2.0, collectives.all_to_all_busy(split, [0.7, 0.7]),
         ),
         CollectiveKind.BROADCAST: (
             ring, ring_switch, collectives.broadcast_busy(split, [0.9, 0.9]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 TRUTH = {
-    "dp_overlap_fraction": 0.7, "memory_bound_multiplier": 1.3, "step_overhead_seconds": 0.2,
-    "straggler_fraction_per_doubling": 0.008,
+    "dp_overlap_fraction": 0.7, "memory_bound_multiplier": 1.5, "unexplained_seconds": 0.2,
+    "unexplained_fraction": 0.03,
 }  # fmt: skip
 
 JOBS: tuple[dict[str, Any], ...] = tuple(

@@ -24,7 +24,7 @@ def test_known_coefficients_are_found_again(
     found = fit_profile(made(TRUTH))
     assert found.after.mape_fraction is not None and found.before.mape_fraction is not None
     assert found.after.mape_fraction < 0.01 < 0.05 < found.before.mape_fraction
-    assert found.coefficients["step_overhead_seconds"] == pytest.approx(0.2, abs=0.05)
+    assert found.coefficients["unexplained_seconds"] == pytest.approx(0.2, abs=0.05)
 
 
 def test_rows_that_agree_with_the_profile_move_nothing(
@@ -42,14 +42,14 @@ def test_what_no_row_depends_on_is_kept(made: Callable[..., list[Prediction]]) -
     assert {"tp_overlap_fraction", "pp_overlap_fraction"} <= set(found.to_document()["kept"])
     own = coefficients_of(found.software)
     assert found.coefficients["tp_overlap_fraction"] == own["tp_overlap_fraction"]
-    assert "step_overhead_seconds" in found.determined
+    assert "unexplained_seconds" in found.determined
 
 
 def test_few_rows_stay_nearer_to_the_prior(made: Callable[..., list[Prediction]]) -> None:
     rows = made(TRUTH, jobs=FEW)
     prior = coefficients_of(rows[0].job.scenario.software)
     many, one = (fit_profile(part).coefficients for part in (rows, rows[:1]))
-    far = [abs(c["step_overhead_seconds"] - prior["step_overhead_seconds"]) for c in (one, many)]
+    far = [abs(c["unexplained_seconds"] - prior["unexplained_seconds"]) for c in (one, many)]
     assert 0 < far[0] < far[1]
 
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence.published_runs import PublishedRun, UnscorableError
+from planner.cost.context import attention_of
+from planner.evidence.published_runs import (
+    PUBLISHED_RUNS,
+    PublishedRun,
+    UnscorableError,
+    read_runs,
+)
 from planner.evidence.row_jobs import accelerator_of, fill_of, job_of, software_of
 
 MakeRun = Callable[..., PublishedRun]
@@ -52,8 +58,6 @@ def test_every_field_arrives(make_run: MakeRun) -> None:
         ({"gpu": "Z9000", "gpu_family": None}, "accelerator 'Z9000' not shipped"),
         ({"gpu": None}, "gpu unknown"),
         ({"n_gpus": None}, "n_gpus unknown"),
-        ({"framework": "Homemade 1.0"}, "framework 'Homemade 1.0' maps to no software profile"),
-        ({"framework": None}, "framework unknown"),
         ({"dtype": "fp32"}, "dtype 'fp32' not costed"),
         ({"dtype": None}, "dtype unknown"),
         ({"dtype": "nvfp4"}, "no fp4 matmul figures for h100-sxm-80gb"),
@@ -99,6 +103,16 @@ def test_reasons(make_run: MakeRun, changes: dict[str, object], reason: str) -> 
     with pytest.raises(UnscorableError) as caught:
         job_of(make_run(**changes))
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("framework", ["Homemade 1.0", None])
+def test_a_framework_without_a_profile_takes_the_fallback(
+    make_run: MakeRun, framework: str | None
+) -> None:
+    job = job_of(make_run(framework=framework))
+    assert job.assumed_software and job.scenario.software.name == "fallback"
+    assert job.layout.overlap == "dp+pp"  # as in software/fallback.yaml
+    assert not job_of(make_run()).assumed_software
 
 
 def test_a_row_may_count_the_recomputed_layers(make_run: MakeRun) -> None:
@@ -152,6 +166,32 @@ def test_printed_hfu_says_whether_whole_layers_were_recomputed(
 def test_attention(make_run: MakeRun, attention: str, gpu: str, backend: str) -> None:
     job = job_of(make_run(attention=attention, gpu=gpu))
     assert job.scenario.training.attention == backend
+
+
+DEFAULTS = {
+    "flash(SDPA)", "flash(TE)", "flash(TE/cuDNN fused)", "flash(cuDNN)", "naive(fused softmax)",
+}  # fmt: skip
+"""`attention` of rows that ran what their framework does unless told otherwise."""
+
+SWEPT = "AA-Scaling"
+"""In the framework of rows that compare kernels."""
+
+
+def test_rows_ran_the_kernels_that_their_software_runs_by_default() -> None:
+    compared = set()
+    for run in read_runs(PUBLISHED_RUNS):
+        if run.attention not in DEFAULTS or SWEPT in str(run.framework):
+            continue
+        try:
+            scenario = job_of(run).scenario
+        except UnscorableError:
+            continue
+        training = scenario.training.replace(attention="auto")
+        assert attention_of(scenario.replace(training=training)) == scenario.training.attention
+        compared.add((scenario.software.name, scenario.topology.accelerator.name))
+    profiles = {name for name, _ in compared}
+    assert {"torchtitan", "fsdp-composer", "nemo", "megatron-core"} <= profiles
+    assert {"megatron-2021", "oneflow"} <= profiles
 
 
 def test_gpt_has_biases_positions_and_dropout_without_flash(make_run: MakeRun) -> None:
@@ -307,6 +347,28 @@ def test_precision(make_run: MakeRun, dtype: str, precision: str) -> None:
 )
 def test_norm_kernels(make_run: MakeRun, notes: str | None, eager: bool) -> None:
     assert software_of(make_run(notes=notes)).eager_norm is eager
+
+
+@pytest.mark.parametrize(
+    ("overlap", "gradients", "states", "primary"),
+    [
+        (None, 4, None, False),
+        ({"grad_reduce_in_bf16": True}, 2, None, False),
+        ({"preset_facts": {"grad_reduce_in_bf16": True, "optimizer_bytes": 8}}, 2, 8, False),
+        ({"grad_reduce_in_bf16": False, "fp8_param_gather": True}, 4, None, True),
+    ],
+)
+def test_bytes_of_states(
+    make_run: MakeRun,
+    overlap: dict[str, object] | None,
+    gradients: float,
+    states: float | None,
+    primary: bool,
+) -> None:
+    """As a row gives them, itself or through its preset; else as its profile, megatron-core."""
+    software = software_of(make_run(framework="Megatron-LM", overlap=overlap))
+    assert (software.gradient_bytes, software.optimizer_bytes) == (gradients, states)
+    assert ("fp8" in software.low_precision_parameters) is primary
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def keys_of(row: Mapping[str, Any], inside: str = "") -> Iterator[str]:
 NOT_SHIPPED = {
     "overlap.pp", "overlap.zero1", "overlap.cpu_offloading_num_layers",
     "overlap.preset_facts.cpu_offloading_num_layers",
+    *(
+        f"overlap.{inside}{key}"
+        for inside in ("", "preset_facts.")
+        for key in ("grad_reduce_in_bf16", "fp8_param_gather", "optimizer_bytes")
+    ),
 }  # fmt: skip
 """Keys that are read and that no shipped row has: rows of users may."""
 

@@ -9,7 +9,13 @@ import pytest
 
 from planner.evidence.published_runs import PublishedRun, UnscorableError
 from planner.evidence.row_jobs import job_of
-from planner.evidence.row_models import experts_of, has_experts, hybrid_of, model_of
+from planner.evidence.row_models import (
+    experts_of,
+    family_of,
+    has_experts,
+    hybrid_of,
+    model_of,
+)
 from planner.inputs.values import load
 from planner.problem.blocks import MLA, MoE
 from planner.problem.model import Model
@@ -26,6 +32,26 @@ DEEPSEEK = {
         "mla": LATENT, "mtp_layers": 1, "routing": "force-balanced, dropless",
     },
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("LLaMA-13B(128k vocab)", "llama"),
+        ("LLAMA3.1_405B", "llama"),
+        ("Mixtral-8x22B", "mixtral"),
+        ("Qwen3_30B_a3B (tokendrop)", "qwen"),
+        ("DeepSeek V3 671B", "deepseek"),
+        ("Grok1-314B proxy 4L", "grok"),
+        ("GPT OSS 120B", "gpt-oss"),
+        ("GPT3-175B", "gpt"),
+        ("Nemotron V3 Super 120B", "nemotron"),
+        ("Nemotron4-340B", "nemotron"),
+        ("Hy3-295B-A21B", "Hy3-295B-A21B"),  # none that is known: its own name
+    ],
+)
+def test_families_are_in_names(make_run: MakeRun, name: str, family: str) -> None:
+    assert family_of(make_run(model_name=name)) == family
 
 
 def test_a_dense_row_adds_nothing(make_run: MakeRun) -> None:
@@ -61,6 +87,27 @@ def test_every_second_layer_may_be_windowed(make_run: MakeRun) -> None:
     assert (found["sliding_window"], found["num_windowed_layers"]) == (128, 16)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_gpt_oss"),
+    [
+        ("GPT OSS 120B", True),
+        ("gpt-oss-20b", True),
+        ("GPTOSS_120B", True),
+        ("GPT3-175B", False),
+        ("Qwen3_30B_a3B", False),
+    ],
+)
+def test_gpt_oss_has_biases_sinks_and_clamps(
+    make_run: MakeRun, name: str, is_gpt_oss: bool
+) -> None:
+    """Its model card (arXiv 2508.10925): rows have no keys for them."""
+    found = model_of(make_run(model_name=name, moe=EXPERTS))
+    places = ("qkv", "attention_output", "mlp", "router")
+    assert {found.has_bias(place) for place in places} == {is_gpt_oss}
+    assert found.attention_sinks is is_gpt_oss
+    assert found.clamped_activation is is_gpt_oss
+
+
 def test_deepseek_v3_of_a_row_is_the_shipped_one(make_run: MakeRun) -> None:
     shipped = load("deepseek-v3", "model", Model)
     names = {"name", "source", "published_parameters", "published_active_parameters"}
@@ -94,6 +141,14 @@ def test_routing(make_run: MakeRun, said: str | None, variation: float | None) -
     assert training.expert_load_variation == (usual if variation is None else variation)
 
 
+@pytest.mark.parametrize("said", ["tokendrop, capacity factor 1.25", "padded to capacity 2"])
+def test_experts_padded_to_more_than_an_even_share_are_not_costed(
+    make_run: MakeRun, said: str
+) -> None:
+    with pytest.raises(UnscorableError, match="capacity"):
+        job_of(make_run(moe=EXPERTS | {"routing": said}))
+
+
 @pytest.mark.parametrize(
     ("flags", "ep", "dispatcher"),
     [
@@ -125,6 +180,10 @@ def test_dispatcher(make_run: MakeRun, flags: Any, ep: int, dispatcher: str) -> 
         ("Megatron-LM", 8, None, 1),  # tp·cp·dp is 8: no rank is left to shard an expert over
         ("Megatron-LM", 4, 1, 1),
         ("torchtitan (FSDP2)", 4, None, 1),
+        # without a profile of their own
+        ("SomeLab (Megatron fork)", 4, None, 2),
+        ("SomeLab Megatron-DeepSpeed", 4, None, 1),
+        ("SomeLab", 4, None, 1),
     ],
 )
 def test_experts_are_sharded_over_tp_where_megatron_is_told_nothing(

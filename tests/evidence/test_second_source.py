@@ -3,9 +3,10 @@
 Optional: `pip install "parallelism-planner[test-kernels]"`; without it these tests are skipped.
 The sweeps are of 2, 4 and 8 GPUs, four operations, 512 B to 512 MiB, several NCCL versions.
 
-Limits are what is reached, rounded up. Not all is held out: fabrics' `own_part` was fitted to these
-sweeps, and the base latency of NVLink 4 is between two sources, one of them this. The A100 fabric
-is fitted to a log with an old driver, whose small messages take two to three times as long as here.
+Limits are what is reached, rounded up. Not all is held out: fabrics' `own_part`, what posting a
+send of an all-to-all takes and its switch were fitted to these sweeps, and the base latency of
+NVLink 4 is between two sources, one of them this. The A100 fabric is fitted to a log with an old
+driver, whose small messages take two to three times as long as here.
 """
 
 from __future__ import annotations
@@ -78,17 +79,17 @@ def test_each_system(compared: Any, gpu: str, most: float) -> None:
 
 
 def test_a100_starts_sooner_than_its_log_said(compared: Any) -> None:
-    """79 % off, most of it start-up: large messages are within 6 %."""
+    """79 % off, most of it start-up: large messages are within 7 %."""
     rows = compared[compared.gpu == "A100"]
     assert median(rows) <= 0.80
-    assert median(rows[rows.num_bytes >= 64 * 2**20]) <= 0.06
+    assert median(rows[rows.num_bytes >= 64 * 2**20]) <= 0.07
     small = rows[(rows.num_bytes <= 4096) & (rows.op_name != "alltoall")]
     assert small.error.min() > 0
 
 
 @pytest.mark.parametrize(
     ("operation", "most"),
-    [("all_gather", 0.08), ("reduce_scatter", 0.08), ("all_reduce", 0.08), ("alltoall", 0.16)],
+    [("all_gather", 0.08), ("reduce_scatter", 0.08), ("all_reduce", 0.08), ("alltoall", 0.09)],
 )
 def test_each_operation_on_hopper_and_blackwell(compared: Any, operation: str, most: float) -> None:
     rows = compared[(compared.gpu != "A100") & (compared.op_name == operation)]

@@ -48,3 +48,4 @@ def test_frameworks(framework: str, profile: str) -> None:
 
 def test_an_unknown_framework_has_no_profile() -> None:
     assert software_named("Homemade 1.0") is None
+    assert software_named("fallback") is None

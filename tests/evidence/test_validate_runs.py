@@ -65,6 +65,32 @@ def test_the_document_has_the_keys_of_the_contract(off_by: MakeRun) -> None:
     assert rest | {"macro_pairwise_fraction"} <= set(document)
 
 
+def test_assumed_software_has_errors_of_its_own_only(off_by: MakeRun, make_run: MakeRun) -> None:
+    """Both would move every figure: of the rows one is far off, one ran out of memory."""
+    known = [off_by(0.1, id="1", peak_mem_gb=40.0), off_by(-0.2, id="2", dtype="fp8")]
+    unknown = [
+        off_by(0.6, id="3", framework="Homemade 1.0", peak_mem_gb=200.0),
+        off_by(-0.1, id="4", framework=None, gpu="A100-80G-SXM", attention="flash-v2"),
+        make_run(id="5", framework="Homemade 1.0", oom=True, seconds=None),
+        make_run(id="6", framework="Homemade 1.0", mbs=None),
+    ]
+    alone, found = (validate_runs(runs).to_document() for runs in (known, known + unknown))
+    assert alone["rows_assumed_software"] == 0 and alone["assumed_software"]["time"]["rows"] == 0
+    assert found["rows_skipped"] == {"mbs unknown": 1}
+    own = ("rows_skipped", "rows_assumed_software", "assumed_software")
+    assert {k: v for k, v in found.items() if k not in own} == {
+        k: v for k, v in alone.items() if k not in own
+    }
+    assert found["rows_assumed_software"] == 3
+    errors = found["assumed_software"]
+    assert errors["time"]["rows"] == 2
+    assert errors["time"]["mape_fraction"] == pytest.approx((0.6 + 0.1) / 2)
+    assert errors["by_framework"]["Homemade 1.0"]["bias_fraction"] == pytest.approx(0.6)
+    assert errors["by_framework"]["unknown"]["bias_fraction"] == pytest.approx(-0.1)
+    assert errors["memory"]["rows"] == 1
+    assert set(errors["intervals"]["step_seconds"]) == {"new-software", "all"}
+
+
 def test_skipped_rows_are_counted_by_reason(make_run: MakeRun) -> None:
     runs = [
         make_run(),

@@ -254,7 +254,7 @@ def test_states_in_fewer_bytes_than_megatron_s_defaults(tmp_path):
     usual = flags(fabricated_plan(), tmp_path)
     assert not {"--grad-reduce-in-bf16", "--fp8-param-gather"} & set(usual)
     plan = with_inputs("training", precision="fp8")
-    nemo = load("nemo", "software", Software).model_dump(mode="json")
+    nemo = load("nemo", "software", Software).model_dump(mode="json", by_alias=True)
     found = flags(replace(plan, inputs={**plan.inputs, "software": nemo}), tmp_path)
     assert found["--grad-reduce-in-bf16"] is None
     assert found["--fp8-param-gather"] is None

@@ -46,6 +46,16 @@ def test_unknown_name_has_near_match_and_all_names() -> None:
     assert "gb200-nvl72" in str(caught.value)
 
 
+def test_unknown_software_is_told_of_the_fallback() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        resolve("software", "megatron-cor")
+    assert caught.value.nearest == "megatron-core"
+    assert "`software: fallback` is for frameworks without a profile" in str(caught.value)
+    with pytest.raises(UnknownNameError) as other:
+        resolve("topology", "megatron-cor")
+    assert "fallback" not in str(other.value)
+
+
 @pytest.mark.parametrize("text", ["", "..", "x\0y", "./x\0y", "a/" + "b" * 5000])
 def test_odd_names(text: str) -> None:
     with pytest.raises(InputError):

@@ -37,6 +37,7 @@ from tests.scenarios import (
 TIME_KEYS = [
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "tp", "cp",
     "ep", "pp", "dp", "optimizer", "offload", "host", "stage_imbalance", "bubble", "straggler",
+    "unexplained",
 ]  # fmt: skip
 
 LAYOUT = Layout(tp=4, cp=2, pp=2, dp_shard=2, dp_replicate=2, num_microbatches=6, mbs=1, sp=True)

@@ -15,6 +15,8 @@ from planner.planning.plan import SCHEMA_VERSION, Plan
 from planner.problem.scenario import Scenario, Search, inputs_sha256
 from tests.oracles import rank_coordinates, rank_factors
 from tests.scenarios import (
+    attention,
+    kernels,
     small_accelerator,
     small_scenario,
     small_software,
@@ -32,11 +34,12 @@ KEYS = {
     "bound_seconds", "gap_fraction", "mfu", "hfu", "step_seconds", "tokens_per_second",
     "tokens_per_second_per_accelerator", "days", "accelerator_hours", "cost", "layout", "fill",
     "placement", "rank_order", "rank_order_name", "time", "memory", "groups", "search",
-    "runners_up", "excluded", "nearest_miss", "relaxations",
+    "runners_up", "excluded", "nearest_miss", "relaxations", "attention",
 }  # fmt: skip
 TIME_KEYS = [
     "compute_gemm", "compute_attention", "compute_memory_bound", "recompute", "loss", "tp", "cp",
     "ep", "pp", "dp", "optimizer", "offload", "host", "stage_imbalance", "bubble", "straggler",
+    "unexplained",
 ]  # fmt: skip
 LAYOUT_KEYS = {
     "tp", "cp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "etp", "edp", "sp", "vp", "mbs",
@@ -98,7 +101,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def test_document_has_the_keys_of_the_contract(name: str) -> None:
     document = as_json(planned(name))
     assert set(document) >= KEYS
-    assert document["schema_version"] == SCHEMA_VERSION == 2
+    assert document["schema_version"] == SCHEMA_VERSION == 3
     assert document["planner_version"] == __version__
     assert document["status"] == "optimal"
     assert list(document["time"]) == TIME_KEYS
@@ -117,6 +120,26 @@ def test_document_has_the_keys_of_the_contract(name: str) -> None:
     assert set(document["memory"]) >= WHOLE_MEMORY
     assert document["inputs"]["model"]["name"] == scenario_named(name).model.name
     assert len(document["runners_up"]) == (2 if planned(name).search is not None else 0)
+
+
+def test_attention_is_that_of_the_software_unless_the_scenario_names_one() -> None:
+    accelerator = small_accelerator(
+        attention={"flash": attention(forward=0.6), "flash-v2": attention(forward=0.4)}
+    )
+    here = {"topology": small_topology(accelerator=accelerator)}
+    slow = small_software(attention=kernels("flash-v2"))
+    taken = {
+        "fastest": api.plan(small_scenario(**here), top_k=1),
+        "software": api.plan(small_scenario(**here, software=slow), top_k=1),
+        "named": api.plan(
+            small_scenario(**here, software=slow, training=small_training(attention="flash")),
+            top_k=1,
+        ),
+    }
+    found = {name: as_json(plan)["attention"] for name, plan in taken.items()}
+    assert found == {"fastest": "flash", "software": "flash-v2", "named": "flash"}
+    steps = {name: plan.objective_seconds for name, plan in taken.items()}
+    assert steps["fastest"] == steps["named"] < steps["software"]
 
 
 def test_the_layout_has_every_layout_key() -> None:
@@ -183,7 +206,7 @@ def test_what_is_no_document_is_refused(document: Any) -> None:
         Plan.from_document(document)
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, "3", None])
 def test_another_version_is_refused(version: Any) -> None:
     document = {**as_json(planned("tiny")), "schema_version": version}
     with pytest.raises(InputError) as caught:

@@ -49,6 +49,27 @@ def test_edited_layouts_are_refused(
     assert "plan.json" in str(caught.value)
 
 
+def test_a_file_without_the_attention_kernels_is_read(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    without = {key: value for key, value in document.items() if key != "attention"}
+    assert document["attention"] == "flash"
+    assert api.read_plan(written(tmp_path, without)).attention is None
+
+
+def test_attention_kernels_that_the_accelerator_has_not_are_refused(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    part = document["inputs"]["topology"]["accelerator"]["attention"]
+    assert document["inputs"]["training"]["attention"] == "auto"
+    for kernels in ("flash", "flash-v1", "flash-v2", "flash-v3", "fused-softmax", "naive"):
+        assert kernels in part
+        assert api.read_plan(written(tmp_path, edit(document, "attention", kernels)))
+    with pytest.raises(InputError) as caught:
+        api.read_plan(written(tmp_path, edit(document, "attention", "flash-v9")))
+    assert caught.value.key == "attention"
+
+
 def test_edited_inputs_are_refused(tmp_path: Path, document: dict[str, Any]) -> None:
     training = {**document["inputs"]["training"], "global_batch_size": 7}
     edited = {**document, "inputs": {**document["inputs"], "training": training}}
@@ -72,7 +93,7 @@ def on_nodes() -> dict[str, Any]:
     """A plan with nodes, an objective and a count of its own."""
     given = {
         "inventory": "h100-140-nodes", "num_accelerators": "16", "search.tp": "2",
-        "search.mbs": "1",
+        "search.mbs": "1", "training.attention": "flash-v2",
         "search.num_accelerators": "[8, 16]", "search.objective": "accelerator_seconds",
     }  # fmt: skip
     found: dict[str, Any] = api.plan(api.load_scenario("llama3-8b-h100x8", given)).to_document()
@@ -91,7 +112,7 @@ def on_nodes() -> dict[str, Any]:
         ("choice.options.chosen.num_accelerators", 4), ("mfu", -1.0),
         ("step_seconds_low", 1e9), ("interval_coverage", 5.0), ("interval_kind", "x"),
         ("memory.by_stage.0.stage", 1), ("memory.by_stage.0", {"stage": 0}),
-        ("memory.unheard_of", 0.0),
+        ("memory.unheard_of", 0.0), ("attention", "flash-v1"),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_agree_are_refused(
@@ -123,7 +144,7 @@ def test_a_status_goes_with_a_layout_or_with_none(
         ("runners_up.0.layout.stage_layers", 1), ("runners_up.0.layout.tp", "2"),
         ("runners_up.0.layout.edp", 99), ("layout.cp_kind", "zig"), ("layout.dp", 5),
         ("memory.worst_stage", "0"), ("choice.options.0.precision", 8), ("swaps.0.seconds", "1"),
-        ("nodes.shared", 0), ("groups.tp.wall", None),
+        ("nodes.shared", 0), ("groups.tp.wall", None), ("attention", "flash-v9"),
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused_with_their_place(
@@ -157,7 +178,7 @@ def test_rank_orders_must_number_the_ranks(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 2}', '{"schema_version": 3}'],
+    ["", "[", "[" * 100_000, "{}", "[]", "null", '{"schema_version": 3}', '{"schema_version": 4}'],
 )
 def test_other_texts_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
@@ -174,22 +195,23 @@ def test_a_plan_file_of_an_older_version_is_answered_by_version() -> None:
     with pytest.raises(InputError) as caught:
         api.read_plan(OLD)
     assert (caught.value.key, caught.value.value, caught.value.allowed) == (
-        "schema_version", 1, "2",
+        "schema_version", 1, "3",
     )  # fmt: skip
     text = str(caught.value)
-    assert "of version 1" in text and "reads version 2" in text
-    assert "`inputs`" in text and "`planner plan`" in text
+    assert "of version 1" in text and "reads version 3" in text
+    assert "`inputs`" in text and "`software`" in text and "`planner plan`" in text
 
 
 def test_the_inputs_of_an_older_plan_file_plan_again(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.json"
-    scenario.write_text(json.dumps(json.loads(OLD.read_text())["inputs"]))
+    inputs = json.loads(OLD.read_text())["inputs"]
+    scenario.write_text(json.dumps({**inputs, "software": inputs["software"]["name"]}))
     assert api.load_scenario(scenario).model.name == "llama3-8b"
 
 
 def test_a_plan_file_of_a_newer_version_needs_a_newer_planner(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"of version 3.* newer planner"):
-        api.read_plan(written(tmp_path, {"schema_version": 3}))
+    with pytest.raises(InputError, match=r"of version 4.* newer planner"):
+        api.read_plan(written(tmp_path, {"schema_version": 4}))
 
 
 def test_numbers_are_numbers(tmp_path: Path, document: dict[str, Any]) -> None:

@@ -109,8 +109,9 @@ coefficients:
   pp_overlap_fraction: {{value: 0, {_FIGURE}
   memory_bound_multiplier: {{value: 1.2, {_FIGURE}
   host_seconds_per_kernel: {{value: 4 us, {_FIGURE}
-  straggler_fraction_per_doubling: {{value: 0.01, {_FIGURE}
-  step_overhead_seconds: {{value: 5 ms, {_FIGURE}
+  contention_fraction: {{value: 0.1, {_FIGURE}
+  unexplained_fraction: {{value: 0.01, {_FIGURE}
+  unexplained_seconds: {{value: 5 ms, {_FIGURE}
   allocator_fraction: {{value: 0.05, {_FIGURE}
 """
 

@@ -75,6 +75,7 @@ def fabricated_plan() -> Plan:
         inputs=document,
         inputs_sha256=inputs_sha256(document),
         status="optimal",
+        attention="flash",
         objective_seconds=step - 0.01,
         bound_seconds=step - 0.01,
         gap_fraction=0.0,
@@ -143,6 +144,7 @@ def infeasible_plan() -> Plan:
         inputs=fabricated_plan().inputs,
         inputs_sha256="0" * 64,
         status="infeasible",
+        attention="flash",
         search=fabricated_plan().search,
         nearest_miss={
             "layout": LAYOUT.to_document(), "over_bytes": 5.7e9, "stage": 0, "term": "activations",

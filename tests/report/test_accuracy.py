@@ -34,20 +34,14 @@ def validation(rows, mape):
     }
 
 
-def document(left=False):
-    halves = {
-        "fit": validation(10, 0.05),
-        "test": validation(20, 0.07),
-        "all": validation(30, 0.06),
-    }
-    del halves["fit"]["by_source"]["c/d"]
+def document(left=None):
     return {
-        "halves": halves,
+        "fitted": validation(30, 0.06),
         "points": [],
         "peers": [{"rows": "old rows", "mape_fraction": 0.2, "in_sample": True,
-                   "ours": {"test": errors(4, 0.1), "all": errors(9, 0.11)}}],
+                   "ours": {"left_out": errors(9, 0.1), "fitted": errors(9, 0.11)}}],
         "over_all_dense_rows": {"Other": 0.15},
-        "leave_one_out": validation(30, 0.09) if left else None,
+        "leave_one_out": validation(30, 0.09) | {"left_out_by": left} if left else None,
     }  # fmt: skip
 
 
@@ -56,28 +50,31 @@ def cells(page, first):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_page_has_both_halves_and_all():
+def test_page_has_the_errors_of_all_rows():
     page = accuracy_page(document(), "`a command` at commit 123")
     assert "`a command` at commit 123" in page
     assert f"({PREDICTED})" in page and f"({RESIDUALS})" in page
     assert cells(page, "a/b") == [
-        "a/b", "29", "6.0 %", "3.0 %", "+1.0 %", "12.0 %", "9", "5.0 %", "19", "7.0 %",
+        "a/b", "29", "6.0 %", "3.0 %", "+1.0 %", "12.0 %",
     ]  # fmt: skip
-    assert cells(page, "c/d")[4:] == ["–", "60.0 %", "–", "–", "1", "30.0 %"]
+    assert cells(page, "c/d")[4:] == ["–", "60.0 %"]
     assert cells(page, "**each source once**")[2] == "7.0 %"
     assert page.index("| 2 |") < page.index("| 9-16 |")  # degrees rise
     assert "source left out" not in page
 
 
 def test_sources_left_out_have_a_column():
-    page = accuracy_page(document(left=True), "x")
-    assert cells(page, "a/b")[-1] == "9.0 %"
-    assert cells(page, "**all**")[-1] == "9.0 %"
-    assert cells(page, "**each source once**")[-1] == "10.0 %"
+    page = accuracy_page(document(left="source"), "x")
+    assert "| source left out, MAPE |" in page
+    assert "| family left out, MAPE |" in accuracy_page(document(left="family"), "x")
+    assert cells(page, "a/b")[-2:] == ["9.0 %", "+1.0 %"]
+    assert cells(page, "**all**")[-2:] == ["9.0 %", "+1.0 %"]
+    assert cells(page, "**each source once**")[-2:] == ["10.0 %", ""]
+    assert cells(page, "step") == ["step", "all", "30", "80.0 %"]
 
 
 def test_every_table_is_as_wide_as_its_head():
-    for left in (False, True):
+    for left in (None, "source"):
         page = accuracy_page(document(left), "x")
         widths = set()
         for line in page.splitlines():
@@ -95,7 +92,7 @@ def test_peers_stand_beside_ours():
     ]  # fmt: skip
     assert cells(page, "all dense rows each can express: Other")[1:4] == [
         "15.0 %",
-        "7.0 %",
+        "–",
         "6.0 %",
     ]
 
@@ -107,7 +104,7 @@ def points():
     made = []
     for number, error in enumerate([-0.6, -0.1, 0.0, 0.2, 0.9]):
         made.append({
-            "id": str(number), "half": ("fit", "test")[number % 2], "error_fraction": error,
+            "id": str(number), "fitted": number % 2 == 0, "error_fraction": error,
             "measured_seconds": 2.0 + number, "predicted_seconds": (2.0 + number) * (1 + error),
             "source": "owner/a long name", "accelerator": "h100", "software": "megatron-core",
             "precision": "bf16", "recompute": "none", "tp": "2", "cp": "1", "pp": "3-4",
@@ -135,7 +132,7 @@ def test_every_row_is_a_mark_at_its_two_times():
     assert all(left < value < right for pair in expected for value in pair)
 
 
-def test_held_out_marks_are_filled():
+def test_marks_left_out_are_filled():
     ax = plot_predicted(points())
     faces = {len(line.get_xdata()): line.get_markerfacecolor() for line in ax.lines
              if line.get_marker() == "o"}  # fmt: skip

@@ -111,10 +111,12 @@ def test_every_regime_is_said_with_the_metric_that_fits(name: str) -> None:
         "bubble": ("bubble-bound", "time that stages are idle: 61.0 %"),
         "host": ("host-bound", "gaps between kernels: 62.0 %"),
         "straggler": ("straggler-bound", "ranks' times: 63.0 %"),
+        "unexplained": ("no formula here explains", "outside kernels and traffic: 64.0 %"),
     }[name]  # fmt: skip
     metrics = {
         "mfu": 0.49, "hfu": 0.5, "kernel_efficiency": 0.55, "hbm_utilisation": 0.12, "busbw": 3e11,
         "bubble_fraction": 0.61, "host_fraction": 0.62, "straggler_fraction": 0.63,
+        "unexplained_fraction": 0.64,
     }  # fmt: skip
     now = explained().regime
     assert now is not None

@@ -128,6 +128,15 @@ def test_the_page_says_what_the_terminal_says(plan: Plan, pages: dict[str, str])
             assert " ".join(cell.split()) in words, cell
 
 
+def test_the_page_names_the_attention_kernels_and_where_they_come_from(
+    plan: Plan, pages: dict[str, str]
+) -> None:
+    words = Reader(pages["plan"]).words()
+    assert plan.attention == "flash"
+    assert "megatron-core, attention by flash" in words
+    assert "attentionflash, flash-v2datasheetTransformer Engine" in words
+
+
 def test_pictures_stand_under_what_they_show(pages: dict[str, str]) -> None:
     """Sections in order; the answer and warnings before all others."""
     read = re.findall(r"<h2>([^<]*)</h2>|aria-label=\"([a-z]+)\"><img", pages["hostile plan"])
@@ -178,7 +187,7 @@ def test_same_input_same_page(plan: Plan, pages: dict[str, str]) -> None:
 def test_pictures_say_their_finding_to_those_who_cannot_see_them(pages: dict[str, str]) -> None:
     images = [a for t, a in Reader(pages["plan"]).elements if t == "img"]
     assert [(a["alt"] or "").split(":")[0] for a in images] == [
-        "1,024 ranks", "92 % of a step of 7.049 s is compute, 4 % exposed communication",
+        "1,024 ranks", "86 % of a step of 7.327 s is compute, 7 % exposed communication",
         "Interleaved 1F1B", "Stage 0 holds 78.7 of 85.5 GB",
     ]  # fmt: skip
 

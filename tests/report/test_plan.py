@@ -29,12 +29,21 @@ def test_no_line_is_wider_than_the_console(make, width):
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_head_names_model_count_part_batch_precision_and_software():
-    head = rendered(fabricated_plan()).splitlines()[:2]
+def test_head_names_model_count_part_batch_precision_software_and_attention():
+    head = rendered(fabricated_plan(), 120).splitlines()[:2]
     for fact in ("llama3-405b", "16,384 × h100-sxm-80gb", "dgx-h100"):
         assert fact in head[0]
     for fact in ("405.9 billion", "2,048 × 8,192 tokens", "bf16", "megatron-core"):
         assert fact in head[1]
+    assert head[1].endswith(", attention by flash")
+
+
+@pytest.mark.parametrize("make", [fabricated_plan, infeasible_plan])
+def test_head_names_the_attention_kernels_of_the_plan(make):
+    plan = make()
+    assert "attention by flash-v2" in rendered(replace(plan, attention="flash-v2"), 120)
+    # a plan file of before the key says nothing of them
+    assert "attention by" not in rendered(replace(plan, attention=None), 120)
 
 
 def test_head_names_the_length_of_packed_documents():

@@ -224,7 +224,7 @@ def test_table_equals_a_filtered_product(scenario: Scenario) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "fsdp-composer",
                                       "jax-xla", "megatron-2021", "megatron-zero-bubble",
-                                      "deepseek", "torchtitan-eager"])  # fmt: skip
+                                      "deepseek", "torchtitan-eager", "fallback"])  # fmt: skip
 def test_shipped_profiles_equal_a_filtered_product(software: str) -> None:
     scenario = small_scenario(8, software=shipped_software(software))
     assert check_equal(scenario) > 10

@@ -84,11 +84,12 @@ def shapes(scenario: Scenario) -> Iterator[Layout]:
             if batch % (mbs * shard * rest):
                 continue
             for etp, ep in itertools.product(divisors(tp), divisors(n)):
-                yield Layout(
-                    tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=rest, vp=vp, mbs=mbs,
-                    num_microbatches=batch // (mbs * shard * rest), zero_stage=zero, sp=sp,
-                    etp=etp, ep=ep, dispatcher=software.dispatchers[0] if ep > 1 else "alltoall",
-                )  # fmt: skip
+                for dispatcher in software.dispatchers if ep > 1 else ("alltoall",):
+                    yield Layout(
+                        tp=tp, cp=cp, pp=pp, dp_shard=shard, dp_replicate=rest, vp=vp, mbs=mbs,
+                        num_microbatches=batch // (mbs * shard * rest), zero_stage=zero, sp=sp,
+                        etp=etp, ep=ep, dispatcher=dispatcher,
+                    )  # fmt: skip
 
 
 def legal(scenario: Scenario, x: Layout) -> bool:
@@ -201,7 +202,7 @@ def test_dispatchers_asked_for_are_all_tried(dispatchers: Any) -> None:
     assert {row.dispatcher for row in rows if row.ep > 1} == set(dispatchers)
     assert {row.dispatcher for row in rows if row.ep == 1} == {"alltoall"}
     free, _ = rows_of(sparse(search=Search(vp=(1,), mbs=(1,))))
-    assert {row.dispatcher for row in free if row.ep > 1} == {"flex"}
+    assert {row.dispatcher for row in free if row.ep > 1} == {"flex", "alltoall"}
 
 
 @pytest.mark.parametrize(

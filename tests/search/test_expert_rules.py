@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from planner import api
 from planner.cost.context import CostContext
 from planner.errors import IllegalLayoutError
 from planner.frameworks.rule import Rule
+from planner.inputs.values import load
 from planner.layouts.layout import Layout, LayoutTable
+from planner.problem.topology import Topology
 from planner.search.rules.catalog import rules_of
-from planner.search.rules.experts import EXPERT_RULES
+from planner.search.rules.experts import EXPERT_RULES, flex_members
 from planner.search.rules.legality import check, nearest_values
 from planner.search.rules.structural import STRUCTURAL_RULES
 from planner.search.space.given import given_layout
@@ -37,10 +40,25 @@ def sparse_context(**changes: Any) -> CostContext:
     return CostContext.of(small_scenario(16, model=model, software=software))
 
 
-CTX = sparse_context()
+def without_dispatch_kernels(topology: Topology) -> Topology:
+    """The topology with a network that kernels of the flex dispatcher do not send over."""
+    inner, *outer = topology.tiers
+    fabrics = [tier.fabric.replace(dispatch_kernels=False) for tier in outer]
+    tiers = [t.replace(fabric=f) for t, f in zip(outer, fabrics, strict=True)]
+    return topology.replace(tiers=(inner, *tiers))
+
+
+PLAIN = sparse_context()
+CTX = replace(PLAIN, topology=without_dispatch_kernels(PLAIN.topology))
+INNER = PLAIN.topology.tiers[0].width
 
 # id → layouts it accepts, layouts it rejects, a rejected one's nearest values
 CASES: Mapping[str, tuple[list[Layout], list[Layout], tuple[str, ...]]] = {
+    "flex-needs-dispatch-kernels": (
+        [L(ep=INNER, dispatcher="flex"), L(ep=2 * INNER), L(dispatcher="flex")],
+        [L(ep=2 * INNER, dispatcher="flex")],
+        (),
+    ),
     "ep-divides-experts": (
         [L(ep=4), L(ep=12), L(ep=1)], [L(ep=8), L(ep=5), L(ep=24)], ("ep=6", "ep=12"),
     ),
@@ -94,6 +112,41 @@ def test_nearest_values_by_hand(rule_id: str) -> None:
     _, (layout, *_), nearest = CASES[rule_id]
     rule = rule_named(rule_id)
     assert nearest_values(CTX, layout, rule, rule.keys[0]) == nearest
+
+
+def test_flex_runs_where_its_kernels_do() -> None:
+    """Of shipped clusters: InfiniBand and RoCE carry groups of any size, EFA and TCPXO those of a
+    node, and without CUDA or with compute capability 7.0 nothing does."""
+    sizes = {
+        name: flex_members(load(name, "topology", Topology))
+        for name in (
+            "dgx-h100", "dgx-a100", "alibaba-hpn", "gb300-nvl72", "aws-p5", "gcp-a3-mega",
+            "gh200-slingshot", "h100-nvl", "mi300x", "tpu-v5p", "trainium2", "dgx-v100",
+        )
+    }  # fmt: skip
+    anywhere = dict.fromkeys(("dgx-h100", "dgx-a100", "alibaba-hpn", "gb300-nvl72"), np.inf)
+    inside = {"aws-p5": 8, "gcp-a3-mega": 8, "gh200-slingshot": 4, "h100-nvl": 2}
+    nowhere = dict.fromkeys(("mi300x", "tpu-v5p", "trainium2", "dgx-v100"), 1)
+    assert sizes == anywhere | inside | nowhere
+
+
+@pytest.mark.parametrize(
+    ("cluster", "ep", "dispatcher"),
+    [("dgx-h100", 16, "flex"), ("aws-p5", 8, "flex"), ("aws-p5", 16, "alltoall"),
+     ("mi300x", 8, "alltoall"), ("dgx-h100", 1, "alltoall")],
+)  # fmt: skip
+def test_a_dispatcher_left_open_is_one_that_runs(cluster: str, ep: int, dispatcher: str) -> None:
+    ctx = CostContext.of(shipped_scenario("qwen3-30b-a3b", cluster, 32))
+    layout = given_layout(ctx, {"ep": ep})
+    assert layout.dispatcher == dispatcher
+
+
+def test_flex_over_efa_is_refused() -> None:
+    ctx = CostContext.of(shipped_scenario("qwen3-30b-a3b", "aws-p5", 32))
+    with pytest.raises(IllegalLayoutError) as caught:
+        check(ctx, L(dp_shard=32, ep=16, dispatcher="flex", num_microbatches=32))
+    assert caught.value.rule == "flex-needs-dispatch-kernels"
+    check(ctx, L(dp_shard=32, ep=16, num_microbatches=32))
 
 
 @given(st.lists(expert_layouts(8, 12), min_size=1, max_size=20))

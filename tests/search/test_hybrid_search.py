@@ -174,14 +174,16 @@ def brute_force(scenario: Scenario) -> set[Layout]:
         ]
         if not all(legal):
             continue
-        for etp, ep in itertools.product(divisors(tp), divisors(tp * cp * shard)):
+        every = itertools.product(divisors(tp), divisors(tp * cp * shard), ("alltoall", "flex"))
+        for etp, ep, dispatcher in every:
             row = Layout(
                 tp=tp, cp=cp, pp=pp, dp_shard=shard, mbs=1, num_microbatches=batch // shard,
                 zero_stage=1, sp=tp > 1, etp=etp, ep=ep, overlap="tp+dp+pp",
-                dispatcher="flex" if ep > 1 else "alltoall",
+                dispatcher=dispatcher,
             )  # fmt: skip
             if (
-                moe.num_experts % ep == 0
+                (ep > 1 or dispatcher == "alltoall")
+                and moe.num_experts % ep == 0
                 and moe.expert_ffn_hidden_size % etp == 0
                 and (tp * cp * shard) % (etp * ep) == 0
                 and nests(row)

@@ -109,7 +109,8 @@ def random_software(draw: st.DrawFn) -> Any:
             "tp_overlap_fraction": draw(fraction()),
             "dp_overlap_fraction": draw(fraction()),
             "pp_overlap_fraction": draw(fraction()),
-            "straggler_fraction_per_doubling": draw(fraction(0.02)),
+            "contention_fraction": draw(fraction(0.5)),
+            "unexplained_fraction": draw(fraction(0.02)),
         },
     )
 

@@ -2,8 +2,8 @@
 
 Nothing that users run depends on this package; only the entry points, `measuring`, import it.
 Commands are run in a checkout, whose files are those that ship. Rows are those of
-scenarios/published/measured_runs.jsonl. Fits may see their fitted half; their held-out half only
-judges (`row_predictions.in_half`).
+scenarios/published/measured_runs.jsonl. Numbers that ship are fitted to all of them and judged by
+fits without a part of them (`left_out`).
 
 Shipped files, each with the command that makes it and what it is made from:
 
@@ -13,16 +13,15 @@ topologies/accelerators/*.yaml, `gemm`
 topologies/fabrics/*.yaml
     planner calibrate collectives LOG --topology TOPOLOGY --out FILE
     One published all-reduce; another operation where no all-reduce is published (`fabric_fit`).
-software/*.yaml, `coefficients`
-    planner calibrate runs --out FILE [--afresh]
-    The fitted half (`profiles`). The numbers are copied into the shipped file; --afresh is for a
-    profile whose own numbers are no prior yet.
+software/*.yaml, `coefficients`; topologies/accelerators/*.yaml, `sustained`; topologies/overheads
+    planner calibrate runs --afresh --out FILE
+    All rows at once (`profiles`, `joint_fit`). The numbers are copied into the shipped files.
 scenarios/published/prediction_intervals.yaml
     planner calibrate errors --out FILE
-    The fitted half (`intervals`).
+    All rows, each as left out (`intervals`).
 docs/accuracy-tables.md and the two pictures it shows
     planner validate runs --min-mfu 0.15 --leave-one-out --models dense --report docs
-    Both halves, every source left out, other planners (`left_out`, `accuracy`).
+    All rows, every source left out, other planners (`left_out`, `accuracy`).
 scenarios/published/peer_errors.yaml
     By hand: other planners run on the same rows.
 
@@ -32,12 +31,12 @@ so of the intervals, and of samples of the kernels and fabrics.
 How to report:
 
 - The error of rows that were fitted to is never given without that of rows that were not: the
-  held-out half and each source left out; of kernels the held-out fifth of the shapes; of
+  source or the family left out; of kernels the held-out fifth of the shapes; of
   collectives the section `held_out`.
 - The MAPE is given over all rows and with each source counted once, since two sources have half of
   the rows.
 - A fit is reported with its rows and sources, the error before and after, what moved, and what no
   row depends on.
-- An interval is reported with the fraction of held-out rows inside it, by kind.
+- An interval is reported with the fraction of left-out rows inside it, by kind.
 - Figures in docs/accuracy.md, docs/kernels.md and README.md change in the same commit.
 """

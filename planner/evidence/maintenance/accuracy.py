@@ -3,7 +3,7 @@
     report = measure_accuracy(runs, Selection(min_mfu=0.15))
     report.to_document()                 # tables, and a point per row for pictures
 
-Both halves, every timed row, and what other planners reach on the same rows.
+Every timed row, what other planners reach on the same rows, and what is left out.
 """
 
 from __future__ import annotations
@@ -18,21 +18,11 @@ from annotated_types import Gt
 from planner.evidence.maintenance.left_out import LeaveOneOut
 from planner.evidence.metrics import TimeErrors
 from planner.evidence.published_runs import PublishedRun
-from planner.evidence.row_predictions import (
-    Half,
-    Prediction,
-    Selection,
-    in_half,
-    is_timed,
-    predict_rows,
-)
+from planner.evidence.row_predictions import Prediction, Selection, is_timed, predict_rows
 from planner.evidence.validate_runs import AXES, Validation, summarise
 from planner.inputs.files import data_root
 from planner.inputs.quantities import Status
 from planner.inputs.values import Strict, parse
-
-HALVES: tuple[Half, ...] = ("fit", "test", "all")
-
 
 # ---------------------------------------------------------------- other planners
 
@@ -84,9 +74,12 @@ def peers() -> Peers:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Errors of both halves and of all rows, each timed row as a point, and the peers."""
+    """Errors of all rows, which numbers were fitted to; points; the peers; what was left out.
 
-    halves: Mapping[Half, Validation]
+    points: each timed row, and once more as predicted without its source where that was asked for.
+    """
+
+    validation: Validation
     points: Sequence[Mapping[str, Any]]
     peer_rows: Sequence[Mapping[str, Any]]
     left_out: LeaveOneOut | None
@@ -94,7 +87,7 @@ class Accuracy:
     def to_document(self) -> dict[str, Any]:
         """The report as JSON values."""
         return {
-            "halves": {half: errors.to_document() for half, errors in self.halves.items()},
+            "fitted": self.validation.to_document(),
             "points": [dict(point) for point in self.points],
             "peers": [dict(row) for row in self.peer_rows],
             "over_all_dense_rows": dict(peers().over_all_dense_rows),
@@ -105,27 +98,25 @@ class Accuracy:
 def measure_accuracy(
     runs: Iterable[PublishedRun], selection: Selection, left_out: LeaveOneOut | None = None
 ) -> Accuracy:
-    """Everything the accuracy page shows, of both halves whatever the selection's.
+    """Everything the accuracy page shows, of all rows whatever half the selection has.
 
     left_out: `predict_left_out` of the same rows, to show as well.
     """
-    rows = list(runs)  # they are gone through once for each half
-    halves: dict[Half, Validation] = {}
-    every: list[Prediction] = []
-    for half in HALVES:
-        predictions, skipped = predict_rows(replace(selection, half=half).rows(rows))
-        halves[half] = summarise(predictions, skipped, selection.min_mfu)
-        every = predictions  # the last half is all
-    timed = [row for row in every if is_timed(row, selection.min_mfu)]
-    return Accuracy(halves, [_point(row) for row in timed], _peer_rows(timed), left_out)
+    predicted = predict_rows(replace(selection, half="all").rows(runs))
+    fitted = [row for row in predicted.rows if is_timed(row, selection.min_mfu)]
+    apart = [] if left_out is None else list(left_out.timed)
+    points = [_point(row, fitted=True) for row in fitted]
+    points += [_point(row, fitted=False) for row in apart]
+    validation = summarise(predicted, selection.min_mfu)
+    return Accuracy(validation, points, _peer_rows(fitted, apart), left_out)
 
 
-def _point(row: Prediction) -> dict[str, Any]:
+def _point(row: Prediction, *, fitted: bool) -> dict[str, Any]:
     """A row as pictures draw it."""
     return {
         "id": row.name,
         "source": row.source,
-        "half": "test" if in_half(row.run, "test") else "fit",
+        "fitted": fitted,
         "kind": row.interval_kind,
         "measured_seconds": row.measured_seconds,
         "predicted_seconds": row.step_seconds,
@@ -136,23 +127,18 @@ def _point(row: Prediction) -> dict[str, Any]:
     }
 
 
-def _peer_rows(timed: Sequence[Prediction]) -> list[dict[str, Any]]:
+def _peer_rows(fitted: Sequence[Prediction], apart: Sequence[Prediction]) -> list[dict[str, Any]]:
     """The best peer of each source it was run on, and our errors on the same rows."""
-    table = []
-    for peer in peers().best_by_source:
-        rows = [row for row in timed if peer.covers(row)]
-        ours = {
-            half: asdict(
-                TimeErrors.of([row.time_error or 0.0 for row in rows if in_half(row.run, half)])
-            )
-            for half in HALVES
+
+    def errors(peer: Peer, rows: Sequence[Prediction]) -> dict[str, Any]:
+        return asdict(TimeErrors.of([row.time_error or 0.0 for row in rows if peer.covers(row)]))
+
+    return [
+        {
+            "rows": peer.rows,
+            "mape_fraction": peer.mape,
+            "in_sample": peer.in_sample,
+            "ours": {"fitted": errors(peer, fitted), "left_out": errors(peer, apart)},
         }
-        table.append(
-            {
-                "rows": peer.rows,
-                "mape_fraction": peer.mape,
-                "in_sample": peer.in_sample,
-                "ours": ours,
-            }
-        )
-    return table
+        for peer in peers().best_by_source
+    ]

@@ -4,7 +4,9 @@
     calibration.table                          # PredictionErrors, of planner.cost
 
 The ends of an interval are quantiles of ln(measured / predicted), (1 - COVERAGE) / 2 on each side,
-over the fitted half of the rows. The ends of a kind are shrunk to those of all rows,
+over rows as `left_out` predicts them: dense models without their source, models with experts
+without their family. Predictions stand at the end of what clusters differ by. A source counts as
+the square root of its rows. The ends of a kind are shrunk to those of all rows,
 
     end = (n end_of_kind + SHRINK_ROWS end_of_all) / (n + SHRINK_ROWS),   n >= MIN_ROWS, else all
 
@@ -13,7 +15,9 @@ Student's t widens a prediction from so few (t over the normal quantile, times s
 
 Hardly any published row ran on software or accelerators that were never fitted to runs. These two
 kinds are judged by taking knowledge away from all rows, see UNSEEN. There every profile, or
-accelerator type, counts once, however many rows it has.
+accelerator type, counts once, however many rows it has. Rows of which their fold takes a feature
+away (planner.cost.features) say how far unseen features lie, each family of models counted once;
+their interval is not widened.
 """
 
 from __future__ import annotations
@@ -23,75 +27,77 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
 from planner.cost import step
 from planner.cost.context import CostContext
 from planner.cost.prediction_intervals import KINDS, MeasuredInterval, PredictionErrors, is_known
 from planner.errors import InputError
 from planner.evidence.fitted_files import intervals_yaml
+from planner.evidence.maintenance.left_out import (
+    FOLDS,
+    FoldOf,
+    fits_without,
+    left_out,
+    measured_features,
+    source_of,
+)
 from planner.evidence.maintenance.profiles import by_profile, coefficients_of_others
+from planner.evidence.metrics import Coverage
 from planner.evidence.profile_fit import step_seconds, with_coefficients
 from planner.evidence.published_runs import PublishedRun
-from planner.evidence.row_predictions import (
-    Half,
-    Prediction,
-    Selection,
-    in_half,
-    is_timed,
-    predict_rows,
-)
+from planner.evidence.row_models import family_of
+from planner.evidence.row_predictions import Prediction, Selection, is_timed, predict_rows
 from planner.evidence.validate_runs import IntervalCoverage, coverage
 from planner.inputs.files import names
 from planner.inputs.quantities import Figure
 from planner.inputs.values import load
 from planner.problem.hardware import Accelerator
+from planner.problem.precision import Precision
 
 Floats = NDArray[np.float64]
-
-ErrorOf = Callable[[Prediction], float | None]
-"""A row → predicted / measured − 1 of a quantity; null where it was not measured."""
 
 COVERAGE = 0.8
 """The fraction of measurements that an interval is made to contain."""
 
-HALVES: tuple[Half, ...] = ("fit", "test")
-
 MIN_ROWS = 30
 """Kinds of fewer rows have no ends of their own: fewer than three rows lie beyond either end."""
+
+MIN_SOURCES = 3
+"""Nor have kinds of fewer sources, unless they stand apart: they would be widened beyond use."""
 
 SHRINK_ROWS = 30.0
 MANY_SOURCES = 5
 
-# written out: a table of four numbers is no reason to depend on scipy
-STUDENT = {1: 3.078, 2: 1.886, 3: 1.638}
-NORMAL = 1.2816
-"""90 % quantiles of Student's t by degrees of freedom (sources less one), and of the normal."""
-
 
 @dataclass(frozen=True, slots=True)
 class IntervalCalibration:
-    """The intervals, and the coverage of the fitted and of the held-out half.
+    """The intervals, and how many rows of whatever was left out lie inside them.
 
-    halves: fit or test → coverage.
+    left_out: coverage by kind. by_source: source → coverage of its steps.
+    judged: as left_out, each source judged by intervals made without it.
     """
 
     table: PredictionErrors
-    halves: Mapping[Half, IntervalCoverage]
+    left_out: IntervalCoverage
+    by_source: Mapping[str, Coverage]
+    judged: Coverage
 
     def to_document(self) -> dict[str, Any]:
         """The calibration as JSON values."""
-        halves = {
-            half: {
+        return {
+            **self.table.model_dump(mode="json"),
+            "inside": {
                 quantity: {kind: asdict(covered) for kind, covered in kinds.items()}
-                for quantity, kinds in quantities.items()
-            }
-            for half, quantities in self.halves.items()
+                for quantity, kinds in self.left_out.items()
+            },
+            "inside_by_source": {s: asdict(covered) for s, covered in self.by_source.items()},
+            "inside_without_own_source": asdict(self.judged),
         }
-        return {**self.table.model_dump(mode="json"), "inside": halves}
 
     def to_yaml(self) -> str:
         """The intervals as a file that `planner.cost.prediction_intervals` reads."""
@@ -99,44 +105,81 @@ class IntervalCalibration:
 
 
 def fit_intervals(runs: Iterable[PublishedRun], selection: Selection) -> IntervalCalibration:
-    """Intervals of the fitted half of the rows, with the coverage of both halves.
+    """Intervals of the rows as predicted without what they say, with their coverage.
 
     Raises:
-        InputError: the fitted half holds no timed row.
+        InputError: there is no timed row.
     """
-    predictions, _ = predict_rows(replace(selection, half="all").rows(runs))
-    rows_of = {half: [row for row in predictions if in_half(row.run, half)] for half in HALVES}
-    timed_of = {
-        half: [row for row in rows if is_timed(row, selection.min_mfu)]
-        for half, rows in rows_of.items()
-    }
-    if not timed_of["fit"]:
+    predictions = predict_rows(replace(selection, half="all").rows(runs)).rows
+    timed = [row for row in predictions if is_timed(row, selection.min_mfu)]
+    if not timed:
         raise InputError(
-            "no timed row of the fitted half can be predicted",
+            "no timed row can be predicted",
             allowed="rows such as those of scenarios/published/measured_runs.jsonl; see "
             "--quality and --min-mfu",
         )
-    seen = [row for row in timed_of["fit"] if row.interval_kind not in UNSEEN]
-    peaks = [row for row in rows_of["fit"] if row.memory_error is not None]
-    table = PredictionErrors(
-        coverage=Figure(COVERAGE, "chosen", "assumed"),
-        step_seconds=intervals_by_kind(
-            seen + rows_as_unseen(timed_of["fit"]), lambda row: row.time_error
-        ),
-        peak_bytes=intervals_by_kind(peaks, lambda row: row.memory_error),
+    rows = rows_without_their_fold(timed) + rows_as_unseen(timed)
+    peaks = [row for row in predictions if row.memory_error is not None]
+    table = _table(rows, peaks, measured_features(timed))
+    seen = [row for row in rows if row.interval_kind not in UNSEEN]
+    sources = sorted({row.source for row in seen})
+    judged = [
+        inside
+        for source in sources
+        for inside in _judged([r for r in rows if r.source != source], seen, source)
+    ]
+    return IntervalCalibration(
+        table,
+        coverage(rows, peaks, table),
+        {
+            source: coverage([row for row in seen if row.source == source], [], table)[
+                "step_seconds"
+            ]["all"]
+            for source in sources
+        },
+        Coverage.of(judged),
     )
-    halves = {half: _coverage_of(timed_of[half], rows_of[half], table) for half in HALVES}
-    return IntervalCalibration(table, halves)
 
 
-def _coverage_of(
-    timed: Sequence[Prediction], rows: Sequence[Prediction], table: PredictionErrors
-) -> IntervalCoverage:
-    """Coverage by kind; that of the unseen kinds is of all rows, as if unseen."""
-    covered = coverage(timed, rows, table)
-    unseen = coverage(rows_as_unseen(timed), [], table)["step_seconds"]
-    covered["step_seconds"] |= {kind: unseen[kind] for kind in UNSEEN if kind in unseen}
-    return covered
+def _table(
+    rows: Sequence[Prediction],
+    peaks: Sequence[Prediction],
+    features: Mapping[str, tuple[str, ...]],
+) -> PredictionErrors:
+    return PredictionErrors(
+        coverage=Figure(COVERAGE, "chosen", "assumed"),
+        features=dict(features),
+        step_seconds=intervals_by_kind(rows, step_ratios),
+        peak_bytes=intervals_by_kind(peaks, peak_ratios),
+    )
+
+
+def _judged(
+    others: Sequence[Prediction], seen: Sequence[Prediction], source: str
+) -> list[tuple[float, float, float]]:
+    """Measured / predicted of a source's rows, with the ends that other sources' rows give."""
+    table = intervals_by_kind(others, step_ratios)
+    judged = []
+    for row in seen:
+        if row.source == source:
+            low, high = row.cluster_factors
+            interval = table[row.interval_kind]
+            ends = (low * float(interval.low), high * float(interval.high))
+            judged.append((1 / (1 + (row.time_error or 0.0)), *ends))
+    return judged
+
+
+def rows_without_their_fold(timed: Sequence[Prediction]) -> list[Prediction]:
+    """Every row predicted without its source (dense) or its family of models (with experts).
+
+    Rows whose clock or software no other fold has are left to UNSEEN, where each counts once.
+    """
+    rows: list[Prediction] = []
+    for by in ("source", "family"):
+        fold_of = FOLDS[by]
+        members = [row for row in timed if (row.scenario.model.moe is not None) == (by == "family")]
+        rows += left_out(members, fits_without(timed, fold_of), fold_of)
+    return [row for row in rows if row.interval_kind not in UNSEEN]
 
 
 # ---------------------------------------------------------------- kinds with hardly any row
@@ -161,12 +204,17 @@ def without_own_clock(timed: Sequence[Prediction]) -> list[Prediction]:
 
 def _seconds_at_other_clock(row: Prediction) -> float:
     scenario = row.scenario
-    accelerator = scenario.topology.accelerator
+    accelerator, precision = scenario.topology.accelerator, scenario.training.peak_key
     clock = median(
-        fraction for name, fraction in _fitted_clocks().items() if name != accelerator.name
+        clocks[precision]
+        for name, clocks in _fitted_clocks().items()
+        if name != accelerator.name and precision in clocks
     )
     stranger = accelerator.replace(
-        sustained_fraction=Figure(clock, "other accelerators", "assumed")
+        sustained_fraction={
+            **accelerator.sustained_fraction,
+            precision: Figure(clock, "other accelerators", "assumed"),
+        }
     )
     topology = scenario.topology.model_copy(update={"accelerator": stranger})
     ctx = CostContext.of(scenario.model_copy(update={"topology": topology}))
@@ -174,10 +222,17 @@ def _seconds_at_other_clock(row: Prediction) -> float:
 
 
 @cache
-def _fitted_clocks() -> dict[str, float]:
-    """Accelerator type → the fraction of its peak clock under load, where that was fitted."""
+def _fitted_clocks() -> dict[str, dict[Precision, float]]:
+    """Accelerator type → precision → the fraction of its peak clock under load, where fitted."""
     shipped = [load(name, "accelerator", Accelerator) for name in names("accelerator")]
-    return {a.name: float(a.sustained_fraction) for a in shipped if is_known(a)}
+    return {
+        accelerator.name: {
+            precision: float(clock)
+            for precision, clock in accelerator.sustained_fraction.items()
+            if is_known(accelerator, precision)
+        }
+        for accelerator in shipped
+    }
 
 
 def without_own_coefficients(timed: Sequence[Prediction]) -> list[Prediction]:
@@ -200,6 +255,14 @@ UNSEEN: Mapping[str, UnseenKind] = {
 }
 """Kind → how it is judged. A further kind of this sort is a further line."""
 
+UNSEEN_FEATURE = KINDS[2]
+
+APART: Mapping[str, FoldOf] = {
+    **{kind: unseen.group_of for kind, unseen in UNSEEN.items()},
+    UNSEEN_FEATURE: lambda row: family_of(row.run),
+}
+"""Kinds whose intervals rest on their own rows alone → what counts once there."""
+
 
 def rows_as_unseen(timed: Sequence[Prediction]) -> list[Prediction]:
     """All rows once for each unseen kind, predicted as of that kind."""
@@ -213,37 +276,65 @@ def rows_as_unseen(timed: Sequence[Prediction]) -> list[Prediction]:
 # ---------------------------------------------------------------- ends
 
 
-def intervals_by_kind(rows: Sequence[Prediction], error_of: ErrorOf) -> dict[str, MeasuredInterval]:
+class Ratios(NamedTuple):
+    """Logarithms of measured over predicted, at the low and at the high end of clusters."""
+
+    low: float
+    high: float
+
+
+RatiosOf = Callable[[Prediction], Ratios]
+
+
+def step_ratios(row: Prediction) -> Ratios:
+    """Of the step of a timed row."""
+    assert row.time_error is not None
+    low, high = row.cluster_factors
+    measured = -np.log1p(row.time_error)
+    return Ratios(float(measured - np.log(low)), float(measured - np.log(high)))
+
+
+def peak_ratios(row: Prediction) -> Ratios:
+    """Of the peak of a row with one, which no cluster changes."""
+    assert row.memory_error is not None
+    measured = float(-np.log1p(row.memory_error))
+    return Ratios(measured, measured)
+
+
+def intervals_by_kind(
+    rows: Sequence[Prediction], ratios_of: RatiosOf
+) -> dict[str, MeasuredInterval]:
     """The interval of every kind. Rows of unseen kinds count only in their own."""
-    seen = [row for row in rows if row.interval_kind not in UNSEEN]
+    seen = [row for row in rows if row.interval_kind not in APART]
     of_all = seen or list(rows)
     table = {}
     for kind in KINDS:
         members = [row for row in rows if row.interval_kind == kind]
-        if len(members) >= MIN_ROWS and _num_sources(members) > 1:
-            table[kind] = _interval(members, of_all, error_of)
+        enough = kind in APART or _num_sources(members) >= MIN_SOURCES
+        if len(members) >= MIN_ROWS and enough:
+            table[kind] = _interval(members, of_all, ratios_of)
         elif of_all:
-            table[kind] = _interval_of_all(of_all, error_of)
+            table[kind] = _interval_of_all(of_all, ratios_of)
         else:
             table[kind] = _unknown_interval()
     return table
 
 
 def _interval(
-    rows: Sequence[Prediction], of_all: Sequence[Prediction], error_of: ErrorOf
+    rows: Sequence[Prediction], of_all: Sequence[Prediction], ratios_of: RatiosOf
 ) -> MeasuredInterval:
-    """The interval of a kind with enough rows, shrunk to that of all unless it is unseen."""
-    low, high = _log_ends(rows, error_of)
-    if rows[0].interval_kind not in UNSEEN:
+    """The interval of a kind with enough rows, shrunk to that of all unless it stands apart."""
+    low, high = _log_ends(rows, ratios_of)
+    if rows[0].interval_kind not in APART:
         share = len(rows) / (len(rows) + SHRINK_ROWS)
-        low_of_all, high_of_all = _log_ends(of_all, error_of)
+        low_of_all, high_of_all = _log_ends(of_all, ratios_of)
         low = share * low + (1 - share) * low_of_all
         high = share * high + (1 - share) * high_of_all
     return _as_interval(low, high, rows, "")
 
 
-def _interval_of_all(rows: Sequence[Prediction], error_of: ErrorOf) -> MeasuredInterval:
-    low, high = _log_ends(rows, error_of)
+def _interval_of_all(rows: Sequence[Prediction], ratios_of: RatiosOf) -> MeasuredInterval:
+    low, high = _log_ends(rows, ratios_of)
     return _as_interval(low, high, rows, "; those of all kinds, as this one has too few")
 
 
@@ -253,8 +344,8 @@ def _as_interval(
     """Ends given as logarithms, with what they rest on."""
     sources = _num_sources(rows)
     text = (
-        f"quantiles of measured / predicted over {len(rows)} rows of {sources} sources, fitting "
-        f"half of scenarios/published{remark}"
+        f"quantiles of measured / predicted over {len(rows)} rows of {sources} sources of "
+        f"scenarios/published, each left out{remark}"
     )
     return MeasuredInterval(
         rows=len(rows),
@@ -280,29 +371,40 @@ def _num_sources(rows: Sequence[Prediction]) -> int:
     return len({row.source for row in rows})
 
 
-def _log_ends(rows: Sequence[Prediction], error_of: ErrorOf) -> tuple[float, float]:
+def _log_ends(rows: Sequence[Prediction], ratios_of: RatiosOf) -> tuple[float, float]:
     """Both quantiles of ln(measured / predicted), widened for few sources."""
-    signed = np.array([error_of(row) for row in rows], dtype=float)
-    outside = (1 - COVERAGE) / 2
-    low, high = weighted_quantiles(-np.log1p(signed), _weights(rows), (outside, 1 - outside))
-    wider = widening(_num_sources(rows))
+    ratios = np.array([ratios_of(row) for row in rows], dtype=float)
+    outside, weights = (1 - COVERAGE) / 2, _weights(rows)
+    low = weighted_quantile(ratios[:, 0], weights, outside)
+    high = weighted_quantile(ratios[:, 1], weights, 1 - outside)
+    # two families, each counted once, put the end into the tail of the one that is worse
+    wider = 1.0 if rows[0].interval_kind == UNSEEN_FEATURE else widening(_num_groups(rows))
     return wider * low, wider * high
 
 
+def _group_of(row: Prediction) -> str:
+    """What the row shares its errors with: a source; of kinds that stand apart, see APART."""
+    group_of = APART.get(row.interval_kind, source_of)
+    return group_of(row)
+
+
+def _num_groups(rows: Sequence[Prediction]) -> int:
+    return len({_group_of(row) for row in rows})
+
+
 def _weights(rows: Sequence[Prediction]) -> Floats:
-    """1 each; of unseen kinds, 1 / rows of the row's group. Shape (rows,)."""
-    groups = [
-        UNSEEN[row.interval_kind].group_of(row) if row.interval_kind in UNSEEN else None
-        for row in rows
-    ]
-    rows_of = Counter(groups)
-    return np.array([1.0 if group is None else 1.0 / rows_of[group] for group in groups])
+    """1 over the root of the group's rows; of kinds that stand apart, 1 over them.
+
+    Shape (rows,).
+    """
+    rows_of = Counter(_group_of(row) for row in rows)
+    return np.array(
+        [rows_of[_group_of(row)] ** (-1.0 if row.interval_kind in APART else -0.5) for row in rows]
+    )
 
 
-def weighted_quantiles(
-    values: Floats, weights: Floats, shares: tuple[float, float]
-) -> tuple[float, float]:
-    """Quantiles of weighted values, each of shape (values,).
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
+    """A quantile of weighted values, each of shape (values,).
 
     A value stands at the middle of its weight on the way from 0 to 1, with straight lines between
     values; with equal weights these are Hazen's quantiles.
@@ -310,12 +412,13 @@ def weighted_quantiles(
     order = np.argsort(values, kind="stable")
     values, weights = values[order], weights[order]
     middle = (np.cumsum(weights) - weights / 2) / np.sum(weights)
-    low, high = np.interp(shares, middle, values)
-    return float(low), float(high)
+    return float(np.interp(share, middle, values))
 
 
 def widening(num_sources: int) -> float:
     """How much wider an interval from so few sources is than one from many."""
     if num_sources >= MANY_SOURCES:
         return 1.0
-    return float(STUDENT[max(1, num_sources - 1)] / NORMAL * np.sqrt(1 + 1 / num_sources))
+    end = 1 - (1 - COVERAGE) / 2
+    wider = t.ppf(end, max(1, num_sources - 1)) / norm.ppf(end)
+    return float(wider * np.sqrt(1 + 1 / num_sources))

@@ -360,7 +360,8 @@ FAMILIES: tuple[Family, ...] = (
            {"e_score_correction_bias": "the offset that balances experts has no gradient: it is "
             "no parameter here"}),
     Family(("gpt_oss",), ("GptOss",),
-           {**LLAMA, "head_dim": size("head_dim", default=64), "attention_sinks": fixed(True)},
+           {**LLAMA, "head_dim": size("head_dim", default=64), "attention_sinks": fixed(True),
+            "clamped_activation": fixed(True)},
            (biases(("mlp", "router"), attention_bias=(True, ATTENTION)),
             windows(128, every_second),
             experts(("num_local_experts",), ("num_experts_per_tok", "experts_per_token"),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Point = Mapping[str, Any]
 """A row of `evidence.maintenance.accuracy`: measured_seconds, predicted_seconds, error_fraction,
-half, source, accelerator, software, and a value of each axis."""
+fitted, source, accelerator, software, and a value of each axis."""
 
 LOOKS = (
     (BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"), (ORANGE, "v"), (BLACK, "P"),
@@ -65,7 +65,8 @@ def predicted_page(points: Sequence[Point]) -> Figure:
 def plot_predicted(points: Sequence[Point], ax: Axes | None = None) -> Axes:
     """Predicted against measured seconds of a step, a marker per row in its profile's colour.
 
-    Filled markers are held-out rows, hollow ones were fitted on. Predictions on the line are
+    Filled markers are predictions by numbers that never saw the row's source; hollow ones by those
+    fitted to it. Predictions on the line are
     exact; the band is 20 % to either side.
     """
     ax = axes_of(ax, 6.4, 5.6)
@@ -81,14 +82,14 @@ def plot_predicted(points: Sequence[Point], ax: Axes | None = None) -> Axes:
     ax.plot([low, high], [low, high], color=GREY, linewidth=0.9)
     profiles = sorted({p["software"] for p in points})
     for profile, (colour, marker) in zip(profiles, _looks(len(profiles)), strict=True):
-        for half in ("fit", "test"):
-            rows = [p for p in points if p["software"] == profile and p["half"] == half]
+        for fitted in (True, False):
+            rows = [p for p in points if p["software"] == profile and p["fitted"] == fitted]
             ax.plot(
                 [p["measured_seconds"] for p in rows], [p["predicted_seconds"] for p in rows],
                 linestyle="none", marker=marker, markersize=4, markeredgewidth=0.7,
                 markeredgecolor=colour, alpha=0.75,
-                markerfacecolor=colour if half == "test" else "none",
-                label=escaped(profile) if half == "test" else None,
+                markerfacecolor="none" if fitted else colour,
+                label=escaped(profile) if fitted else None,
             )  # fmt: skip
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: seconds(value, 1))
@@ -100,9 +101,9 @@ def plot_predicted(points: Sequence[Point], ax: Axes | None = None) -> Axes:
     if profiles:
         ax.legend(
             loc="upper left", fontsize=SMALL, framealpha=1, edgecolor=PALE,
-            title="filled: held out, hollow: fitted", title_fontsize=SMALL,
+            title="filled: left out, hollow: fitted", title_fontsize=SMALL,
         )  # fmt: skip
-    title(ax, f"{len(points):,} measured runs, band ±{percent(BAND, 0)}")
+    title(ax, f"{sum(p['fitted'] for p in points):,} measured runs, band ±{percent(BAND, 0)}")
     return ax
 
 
@@ -125,7 +126,7 @@ def residuals_page(points: Sequence[Point]) -> Figure:
     key.text(
         0.0, 0.5,
         "Relative error of the predicted step, predicted / measured - 1.\n"
-        "Filled: held-out rows. Hollow: rows that coefficients were fitted on.\n"
+        "Filled: predicted by numbers fitted without the source. Hollow: fitted to it.\n"
         "A column per value, with the number of its rows, sorted by error.\n"
         "Line: median, written above in %.\n"
         f"Band: ±{percent(BAND, 0)}. Triangles: beyond ±{percent(MOST_SHOWN, 0)}.",
@@ -161,10 +162,10 @@ def plot_residuals(points: Sequence[Point], axis: str, ax: Axes | None = None) -
 
 def _draw_column(column: int, rows: Sequence[Point], ax: Axes) -> None:
     """The rows of one value, by rising error, and their median."""
-    for half, colour, face in (("fit", BLUE, "none"), ("test", VERMILION, VERMILION)):
+    for fitted, colour, face in ((True, BLUE, "none"), (False, VERMILION, VERMILION)):
         for marker, is_shown in (("o", _inside), ("^", _above), ("v", _below)):
             chosen = [(i, _error(p)) for i, p in enumerate(rows)
-                      if p["half"] == half and is_shown(_error(p))]  # fmt: skip
+                      if p["fitted"] == fitted and is_shown(_error(p))]  # fmt: skip
             ax.plot(
                 [column + 0.7 * ((i + 0.5) / len(rows) - 0.5) for i, _ in chosen],
                 [min(max(e, -MOST_SHOWN), MOST_SHOWN) for _, e in chosen],

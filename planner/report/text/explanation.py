@@ -54,6 +54,7 @@ LEDGER: Mapping[str, str] = {
     "stage_imbalance": "stage imbalance",
     "host": "host",
     "straggler": "stragglers",
+    "unexplained": "unexplained time",
 }
 """What the step waits for → its words."""
 
@@ -67,6 +68,8 @@ BOUND: Mapping[str, str] = {
     "bubble": "The step is bubble-bound: stages are idle for {share} of it.",
     "host": "The step is host-bound: accelerators wait for the host for {share} of it.",
     "straggler": "The step is straggler-bound: ranks wait for the slowest one for {share} of it.",
+    "unexplained": "Most of the step is time that runs of this software take and no formula here "
+    "explains: {share} of it.",
 }
 """Regime → the sentence that names it."""
 
@@ -81,6 +84,8 @@ JUDGE: Mapping[str, str] = {
     "bubble": "Judge it by the time that stages are idle: {bubble} predicted.",
     "host": "Judge it by the gaps between kernels: {host} predicted.",
     "straggler": "Judge it by the spread of the ranks' times: {straggler} predicted.",
+    "unexplained": "Judge it by what a profile of the step shows outside kernels and traffic: "
+    "{unexplained} predicted.",
 }
 """Regime → the sentence that names the metric which tells how well such a step runs."""
 
@@ -162,6 +167,7 @@ def judge(regime: Regime) -> str:
         bubble=share(metrics["bubble_fraction"]),
         host=share(metrics["host_fraction"]),
         straggler=share(metrics["straggler_fraction"]),
+        unexplained=share(metrics["unexplained_fraction"]),
     )
 
 

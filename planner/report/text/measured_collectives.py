@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from planner.report.text.errors import Document, share, signed_share
-from planner.report.text.numbers import seconds, signed_percent
+from planner.report.text.numbers import ABSENT, seconds, signed_percent
 from planner.report.text.pieces import BAD, FAINT, STRONG, printable, section, stacked, table
 
 SECTIONS: Mapping[str, str] = {
@@ -88,17 +88,22 @@ def _logs(logs: Mapping[str, Document]) -> RenderableType:
 
 
 def _suspicious(logs: Mapping[str, Document]) -> RenderableType | None:
-    slowdowns = {name: log["slowdown"] for name, log in logs.items() if log["suspicious"]}
-    if not slowdowns:
-        return None
     rows = [
-        (Text(f"{ratio:.1f}×", BAD), printable(name))
-        for name, ratio in sorted(slowdowns.items(), key=lambda item: -item[1])
+        (Text(_times(log["slowdown"]), BAD), _times(log["peer_slowdown"]), printable(name))
+        for name, log in sorted(logs.items(), key=lambda item: -(item[1]["slowdown"] or 0.0))
+        if log["suspicious"]
     ]
+    if not rows:
+        return None
     return section(
-        "Suspicious hosts: large messages take this many times the predicted time",
-        table([("", "r"), ("", "w")], rows),
+        "Suspicious hosts: large messages take this many times the predicted time, and that of logs"
+        " of the same fabrics over as many or more domains",
+        table([("predicted", "r"), ("others", "r"), ("", "w")], rows),
     )
+
+
+def _times(ratio: float | None) -> str:
+    return ABSENT if ratio is None else f"{ratio:.1f}×"
 
 
 def _skipped(reasons: Mapping[str, str]) -> RenderableType | None:

@@ -12,12 +12,14 @@ from planner.report.text.errors import (
     Document,
     error_cells,
     share,
+    signed_share,
     skipped_rows,
 )
 from planner.report.text.numbers import ABSENT, percent, plural
 from planner.report.text.pieces import (
     FAINT,
     STRONG,
+    Column,
     Row,
     facts,
     note,
@@ -34,18 +36,34 @@ COUNTED_COLUMNS = [("rows", "r"), *ERROR_COLUMNS]
 # ---------------------------------------------------------------- validate
 
 
-def runs_report(document: Document) -> RenderableType:
-    """Errors of predicted step times by source and accelerator, ranking, fits, memory."""
+def runs_report(document: Document, fitted: bool = False) -> RenderableType:
+    """Errors of predicted step times by source and accelerator, ranking, fits, memory.
+
+    fitted: whether the numbers were fitted to these very rows, which then cannot judge intervals.
+    """
     left_out = document.get("leave_one_out")
     return stacked(
         _scored(document),
-        None if left_out is None else _left_out(document),
+        *([] if left_out is None else _left_out(document)),
         _errors("Step time by source", document["by_source"], document["time"]),
         _errors("Step time by accelerator", document["by_accelerator"], document["time"]),
+        _assumed_software(document["assumed_software"])
+        if document["rows_assumed_software"]
+        else None,
         section("Other checks", _checks(document)),
-        section("Measurements inside the prediction intervals", _intervals(document["intervals"])),
+        note(FITTED)
+        if fitted
+        else section(
+            "Measurements inside the prediction intervals", _intervals(document["intervals"])
+        ),
         _skipped(document["rows_skipped"]),
     )
+
+
+FITTED = (
+    "the numbers that ship were fitted to these rows: --leave-one-out judges them, and the "
+    "prediction intervals"
+)
 
 
 def _scored(document: Document) -> RenderableType:
@@ -54,14 +72,67 @@ def _scored(document: Document) -> RenderableType:
     assumed = document.get("rows_assumed_network", 0)
     if assumed:
         text += f"; {assumed:,} with an unknown NIC take the accelerator's usual fabric"
+    without_profile = document["rows_assumed_software"]
+    if without_profile:
+        text += (
+            f"; {without_profile:,} more, of frameworks without a profile, take software fallback "
+            "and count in no figure but their own"
+        )
     return Text(text, STRONG)
 
 
-def _left_out(document: Document) -> RenderableType:
-    return Text(
-        "each source predicted with software coefficients fitted without it: MAPE "
-        f"{share(document['macro_mape_fraction'])}, each source counted once",
-        STRONG,
+GROUPS = {
+    "source": ("source", "sources"),
+    "family": ("model family", "model families"),
+    "half": ("half", "halves"),
+}
+"""What was left out, one and many."""
+
+MODELS = {"dense": "dense models", "moe": "models with experts"}
+
+LEFT_OUT_COLUMNS: list[Column] = [
+    ("", "w"), ("rows", "r"), ("MAPE", "r"), ("bias", "r"), ("inside intervals", "r"),
+]  # fmt: skip
+
+
+def _left_out(document: Document) -> list[RenderableType]:
+    """What was left out with the error of each sort of model, and a table for each sort."""
+    one, many = GROUPS[document["left_out_by"]]
+    errors = {
+        MODELS[models]: found
+        for models, found in document["left_out"].items()
+        if found["total"]["time"]["rows"]
+    }
+    mapes = ", ".join(
+        f"{share(found['macro_mape_fraction'])} of {models}" for models, found in errors.items()
+    )
+    head = (
+        f"each {one} predicted with numbers fitted without it: MAPE "
+        f"{mapes or ABSENT}, each {one} counted once"
+    )
+    tables = (
+        section(f"{many.capitalize()} left out, {models}", _left_out_table(one, found))
+        for models, found in errors.items()
+    )
+    return [Text(head, STRONG), *tables]
+
+
+def _left_out_table(one: str, errors: Document) -> RenderableType:
+    folds = sorted(errors["by_fold"].items(), key=lambda item: -item[1]["time"]["rows"])
+    rows: list[Row] = [(printable(name), *_left_out_cells(found)) for name, found in folds]
+    macro = share(errors["macro_mape_fraction"])
+    rows.append((Text(f"each {one} once", STRONG), "", macro, "", ""))
+    rows.append((Text("all", STRONG), *_left_out_cells(errors["total"])))
+    return table(LEFT_OUT_COLUMNS, rows)
+
+
+def _left_out_cells(errors: Document) -> tuple[str, ...]:
+    time = errors["time"]
+    return (
+        f"{time['rows']:,}",
+        share(time["mape_fraction"]),
+        signed_share(time["bias_fraction"]),
+        share(errors["inside_fraction"]),
     )
 
 
@@ -80,6 +151,15 @@ def _errors(title: str, groups: Mapping[str, Document], total: Document) -> Rend
     ]
     rows.append((Text("all", STRONG), *_counted_cells(total)))
     return section(title, table([("", "w"), *COUNTED_COLUMNS], rows))
+
+
+def _assumed_software(errors: Document) -> RenderableType:
+    title = "Step time of frameworks without a profile"
+    inside = share(errors["intervals"]["step_seconds"]["all"]["inside_fraction"])
+    return stacked(
+        _errors(title, errors["by_framework"], errors["time"]),
+        note(f"inside the prediction intervals: {inside}"),
+    )
 
 
 def _checks(document: Document) -> RenderableType:
@@ -134,12 +214,37 @@ def calibration_report(document: Document) -> RenderableType:
             section(printable(name), _profile(profile))
             for name, profile in document["profiles"].items()
         ),
+        section("Clocks under load, of the peak", _clocks(document["clocks"])),
+        section("Clusters", _clusters(document["overheads"])),
         *(
             note(f"{printable(name)} keeps its coefficients: {plural(rows, 'timed row')}")
             for name, rows in document["too_few"].items()
         ),
         _skipped(document["rows_skipped"]),
     )
+
+
+def _clocks(clocks: Mapping[str, Mapping[str, float]]) -> RenderableType:
+    rows: list[Row] = [
+        (printable(owner), precision, f"{value:.4g}")
+        for owner, values in clocks.items()
+        for precision, value in values.items()
+    ]
+    return table([("", "l"), ("", "l"), ("fraction", "r")], rows)
+
+
+def _clusters(overheads: Mapping[str, Document]) -> RenderableType:
+    rows: list[Row] = [
+        (
+            term_words(name),
+            f"{found['value']:.4g}",
+            f"{found['low']:.4g} to {found['high']:.4g}",
+            str(found["clusters"]),
+        )
+        for name, found in overheads.items()
+    ]
+    columns: list[Column] = [("", "l"), ("usual", "r"), ("range", "r"), ("clusters", "r")]
+    return table(columns, rows)
 
 
 def _profile(profile: Document) -> RenderableType:
@@ -218,10 +323,10 @@ def _own_change(document: Document, name: str) -> Row:
 
 
 def intervals_report(document: Document) -> RenderableType:
-    """The interval of every kind of run, and how many rows of either half lie inside."""
+    """The interval of every kind of run, and the share of its rows, each left out, inside."""
     columns = [
-        ("kind of run", "l"), ("interval", "r"), ("rows", "r"), ("sources", "r"), ("inside", "r"),
-        ("held-out rows", "r"), ("inside", "r"),
+        ("kind of run", "l"), ("interval", "r"), ("rows", "r"), ("sources", "r"), ("left out", "r"),
+        ("inside", "r"),
     ]  # fmt: skip
     sections = []
     for quantity, title in (("step_seconds", "Step time"), ("peak_bytes", "Peak memory")):
@@ -238,14 +343,39 @@ def intervals_report(document: Document) -> RenderableType:
         rows.append((Text("all", STRONG), "", "", "", *_inside(document, quantity, "all")))
         sections.append(section(f"{title}, measured / predicted", table(columns, rows)))
     coverage = percent(document["coverage"]["value"], 0)
-    return Group(*sections, note(f"intervals are made to hold {coverage} of the measurements"))
-
-
-def _inside(document: Document, quantity: str, kind: str) -> tuple[str, str, str]:
-    """Share of the fitted rows inside; held-out rows, and the share of them inside."""
-    fit, test = (document["inside"][half][quantity].get(kind) for half in ("fit", "test"))
-    return (
-        ABSENT if fit is None else share(fit["inside_fraction"]),
-        ABSENT if test is None else f"{test['rows']:,}",
-        ABSENT if test is None else share(test["inside_fraction"]),
+    judged = document["inside_without_own_source"]
+    lowest, covered = min(
+        (
+            (source, found)
+            for source, found in document["inside_by_source"].items()
+            if found["rows"] >= MANY_ROWS
+        ),
+        key=lambda item: item[1]["inside_fraction"],
+        default=(None, None),
     )
+    worst = (
+        f"; least of a source with {MANY_ROWS} rows or more: "
+        f"{share(covered['inside_fraction'])} of {printable(lowest)}"
+        if lowest and covered
+        else ""
+    )
+    return Group(
+        *sections,
+        note(f"intervals are made to hold {coverage} of the measurements"),
+        note(
+            f"each source judged by intervals made without it: "
+            f"{share(judged['inside_fraction'])} inside{worst}"
+        ),
+    )
+
+
+MANY_ROWS = 15
+"""Rows from which on a source's coverage is more than chance."""
+
+
+def _inside(document: Document, quantity: str, kind: str) -> tuple[str, str]:
+    """Rows of a kind that were left out of what predicts them, and the share of them inside."""
+    found = document["inside"][quantity].get(kind)
+    if found is None:
+        return ABSENT, ABSENT
+    return f"{found['rows']:,}", share(found["inside_fraction"])

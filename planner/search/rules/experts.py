@@ -6,9 +6,10 @@ import numpy as np
 
 from planner.cost.context import CostContext
 from planner.frameworks.rule import DUALPIPE, MEGATRON, Rule, divides, runs
-from planner.layouts.keys import RECOMPUTE
+from planner.layouts.keys import DISPATCHERS, RECOMPUTE
 from planner.layouts.layout import LayoutLike
-from planner.layouts.numeric import Mask
+from planner.layouts.numeric import Boolean, Mask
+from planner.problem.topology import Topology
 
 
 def _alternates_chunks(x: LayoutLike) -> Mask:
@@ -42,7 +43,38 @@ def can_overlap_dispatch(ctx: CostContext, x: LayoutLike) -> Mask:
     return able
 
 
+def _dispatches(ctx: CostContext, x: LayoutLike) -> Boolean:
+    """Whether expert groups dispatch by NCCL, or kernels of `flex` reach all of their members."""
+    flex = np.asarray(x.dispatcher_index) == DISPATCHERS.index("flex")
+    reached = np.asarray(x.ep) <= flex_members(ctx.topology)
+    dispatches: Mask = ~flex | reached
+    return dispatches
+
+
+def flex_members(topology: Topology) -> float:
+    """The most ranks that kernels of the `flex` dispatcher reach: 1 on accelerators that do not run
+    them, those of a domain whose way out is over other links, else any number."""
+    if not topology.accelerator.dispatch_kernels:
+        return 1.0
+    members = 1.0
+    for tier in topology.tiers:
+        if not tier.fabric.dispatch_kernels:
+            return members
+        members *= tier.width
+    return np.inf
+
+
 EXPERT_RULES = (
+    Rule(
+        "flex-needs-dispatch-kernels",
+        "the flex dispatcher (DeepEP, HybridEP) needs CUDA with compute capability 8.0 or later; "
+        "expert groups larger than an NVLink domain need InfiniBand or RoCE as well; alltoall runs "
+        "everywhere",
+        "github.com/deepseek-ai/DeepEP README; Megatron-LM megatron/training/arguments.py "
+        "(validate_args, moe_token_dispatcher_type)",
+        ("dispatcher", "ep"),
+        _dispatches,
+    ),
     Rule(
         "ep-divides-experts",
         "the number of experts is a multiple of ep",

@@ -322,8 +322,7 @@ class _Growth:
         self.restrict("edp", inside * table.dp_replicate // (table.etp * table.ep))
         if self.ruled:
             self._keep(self.table.grids_nest, NESTED_RULE)
-        # the software's first is never slower in this model; others are costed where asked for
-        wanted = self.search.dispatcher or self.ctx.software.dispatchers[:1]
+        wanted = self.search.dispatcher or self.ctx.software.dispatchers
         codes = [DISPATCHERS.index(name) for name in wanted] or [0]
         self.add(
             "dispatcher_index", lambda row: codes if row[0] > 1 else (0,), ("ep",), restrict=False

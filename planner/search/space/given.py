@@ -14,7 +14,7 @@ from planner.errors import IllegalLayoutError, InputError
 from planner.layouts.keys import KEYS, V_SHAPED, layout_key
 from planner.layouts.layout import Layout
 from planner.search.rules.context import a2a_sizes
-from planner.search.rules.experts import can_overlap_dispatch
+from planner.search.rules.experts import can_overlap_dispatch, flex_members
 from planner.search.rules.legality import broken_rules, by_chunks
 from planner.search.space.restrictions import EXPERTS_NEED_MOE, WITHOUT_EXPERTS
 
@@ -84,10 +84,9 @@ def given_values(given: Mapping[str, Any], path: str = "--layout") -> dict[str, 
     Raises:
         InputError: an unknown key, or a value of the wrong kind.
     """
+    keys = {name: layout_key(name, path, value) for name, value in given.items()}
     return {
-        name: layout_key(name, path, value).parse(value, path)
-        for name, value in given.items()
-        if value is not None
+        name: keys[name].parse(value, path) for name, value in given.items() if value is not None
     }
 
 
@@ -180,9 +179,12 @@ def default_a2a(ctx: CostContext, tp: int, cp: int, kind: str | None) -> int:
 
 
 def default_dispatcher(ctx: CostContext, values: Mapping[str, Any]) -> str:
-    """The software's first; where no token travels all are the same."""
-    first = next(iter(ctx.software.dispatchers), Layout().dispatcher)
-    return first if values.get("ep", 1) > 1 else Layout().dispatcher
+    """The software's first that reaches all of an expert group; where no token travels alltoall."""
+    ep = values.get("ep", 1)
+    if ep == 1:
+        return Layout().dispatcher
+    able = (d for d in ctx.software.dispatchers if d != "flex" or ep <= flex_members(ctx.topology))
+    return next(able, next(iter(ctx.software.dispatchers), Layout().dispatcher))
 
 
 def _no_experts(layout: Layout, values: Mapping[str, Any]) -> list[IllegalLayoutError]:

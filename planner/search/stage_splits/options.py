@@ -247,14 +247,16 @@ def stage_seconds(
     """Each option costed as if it were the stage that all others wait for."""
     time = step_time(ctx, table, options.costs, traffic(options.costs))
     rest = time.dp + time.optimizer
-    running = time.total - time.straggler
-    share = time.total / running  # stragglers lengthen all terms alike
+    constant = float(ctx.software.coefficients.unexplained_seconds)
+    running = time.total - time.straggler - time.unexplained
+    # stragglers, and what is not explained, lengthen all terms alike
+    share = (time.total - constant) / running
 
     def unflattened(seconds: Numeric) -> FloatArray:
         return np.broadcast_to(seconds, options.dense.size).reshape(options.dense.shape)
 
     return StageSeconds(
         pipeline=unflattened(share * (running - rest - time.host)),
-        rest=unflattened(share * rest),
+        rest=unflattened(share * rest + constant),
         host=unflattened(share * time.host),
     )

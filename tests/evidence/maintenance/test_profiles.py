@@ -6,10 +6,14 @@ from statistics import median
 import pytest
 
 from planner.errors import InputError
-from planner.evidence.maintenance.profiles import coefficients_of_others, fit_profiles
+from planner.evidence.maintenance.profiles import (
+    coefficients_of_others,
+    fallback_yaml,
+    fit_profiles,
+)
 from planner.evidence.published_runs import PublishedRun
 from planner.evidence.row_predictions import Prediction, Selection
-from planner.inputs.files import names
+from planner.inputs.files import data_root, names
 from planner.inputs.values import load
 from planner.problem.software import Software
 from tests.evidence.made_runs import FEW, TRUTH
@@ -28,11 +32,48 @@ def test_others_are_the_medians_of_the_other_shipped_profiles() -> None:
     found = coefficients_of_others(torchtitan)
     kin, copies = ("torchtitan", "torchtitan-eager"), ("deepseek", "megatron-zero-bubble")
     others = [load(n, "software", Software).coefficients for n in names("software")
-              if n not in (*kin, *copies)]  # fmt: skip
-    assert len(others) == len(names("software")) - 4
+              if n not in (*kin, *copies, "fallback")]  # fmt: skip
+    assert len(others) == len(names("software")) - 5
     for name, value in found.items():
         assert value == median(float(getattr(other, name)) for other in others)
     assert found["dp_overlap_fraction"] != float(torchtitan.coefficients.dp_overlap_fraction)
+
+
+def test_the_fallback_has_the_medians_of_all_others() -> None:
+    """Of those that are no copy of their kin: read from the files as text."""
+    texts = {n: (data_root() / f"software/{n}.yaml").read_text("utf-8") for n in names("software")}
+    others = [
+        load(name, "software", Software)
+        for name, text in texts.items()
+        if name != "fallback"
+        and ("\nkin:" not in text or "status: fitted" in text[text.index("\ncoefficients:") :])
+    ]
+    fallback = load("fallback", "software", Software)
+    for name in type(fallback.coefficients).model_fields:
+        figure = getattr(fallback.coefficients, name)
+        medians = median(float(getattr(other.coefficients, name)) for other in others)
+        assert float(figure) == pytest.approx(medians, rel=1e-12), name
+        assert figure.status == "assumed" and "median" in figure.source
+    for name in ("gradient_bytes", "logits_bytes", "runtime_bytes", "communicator_bytes",
+                 "fragile_fraction"):  # fmt: skip
+        assert getattr(fallback, name) == median(float(getattr(other, name)) for other in others)
+
+
+def test_the_fallback_that_ships_is_what_would_be_written() -> None:
+    shipped = (data_root() / "software/fallback.yaml").read_text("utf-8")
+    assert fallback_yaml() == shipped, "stale: see CONTRIBUTING.md on software/fallback.yaml"
+
+
+def test_assumed_software_moves_no_fit(made: Callable[..., list[Prediction]]) -> None:
+    known = runs_of(made({"dp_overlap_fraction": 0.7}, jobs=FEW))
+    unknown = [run.replace(framework="Homemade") for run in runs_of(made({}, 0.5, jobs=FEW))]
+    alone, found = (fit_profiles(rows, EVERY_ROW) for rows in (known, known + unknown))
+    assert found.profiles.keys() == {"megatron-core"}
+    assert (
+        found.profiles["megatron-core"].coefficients == alone.profiles["megatron-core"].coefficients
+    )
+    assert found.skipped == {"framework without a software profile": len(FEW)}
+    assert alone.skipped == {}
 
 
 def test_a_calibration_fits_each_profile_it_touches(

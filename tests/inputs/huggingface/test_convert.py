@@ -84,6 +84,16 @@ def test_tied_embeddings_where_the_file_is_silent() -> None:
         assert "tie_word_embeddings" in [remark.key for remark in found.defaults]
 
 
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "gpt-oss-120b"])
+def test_gpt_oss_has_biases_sinks_and_clamps(name: str) -> None:
+    """transformers, models/gpt_oss/modeling_gpt_oss.py: of experts, router and attention; the
+    activation clamps at 7."""
+    found = model(changed(name))
+    assert found.attention_sinks and found.clamped_activation
+    assert all(found.has_bias(at) for at in ("qkv", "attention_output", "mlp", "router"))
+    assert not model(changed("mixtral-8x7b")).clamped_activation
+
+
 def test_gpt2_has_learned_positions_biases_and_dropout() -> None:
     gpt2 = model(changed("gpt2"))
     assert (gpt2.num_position_embeddings, gpt2.ffn_hidden_size) == (1024, 3072)

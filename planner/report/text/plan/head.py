@@ -26,8 +26,8 @@ NOT_COUNTED = "excluding masked attention and recompute"
 """What `planner.cost.flops` leaves out of the FLOPs of MFU; other programs count otherwise."""
 
 
-def subject(scenario: Scenario) -> RenderableType:
-    """Model, cluster and batch."""
+def subject(plan: Plan, scenario: Scenario) -> RenderableType:
+    """Model, cluster and batch, the software and what it computes attention by."""
     training, model = scenario.training, scenario.model
     size = f"{in_words(model.num_parameters)} parameters"
     if model.moe is not None:
@@ -42,6 +42,7 @@ def subject(scenario: Scenario) -> RenderableType:
                 None if documents is None else f"documents of {documents:,} tokens",
                 training.precision,
                 printable(scenario.software.name),
+                None if plan.attention is None else f"attention by {plan.attention}",
             ),
             FAINT,
         ),

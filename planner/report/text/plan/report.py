@@ -20,10 +20,12 @@ def plan_report(plan: Plan) -> Group:
     # without a layout there is nothing but the reasons
     if plan.layout is None:
         return stacked(
-            head.subject(scenario), *no_layout.reasons(plan), warnings_section(plan.warnings)
+            head.subject(plan, scenario),
+            *no_layout.reasons(plan),
+            warnings_section(plan.warnings),
         )
     return stacked(
-        head.subject(scenario),
+        head.subject(plan, scenario),
         head.answer(plan, scenario),
         proof.proof(plan, scenario.search.robust),
         choice.choice(plan),
@@ -44,9 +46,9 @@ def short_report(plan: Plan) -> Group:
     """The answer, its proof, and where each group lives: what `print(plan)` shows."""
     scenario = _scenario(plan)
     if plan.layout is None:
-        return stacked(head.subject(scenario), no_layout.headline(plan))
+        return stacked(head.subject(plan, scenario), no_layout.headline(plan))
     return stacked(
-        head.subject(scenario),
+        head.subject(plan, scenario),
         head.answer(plan, scenario),
         proof.proof(plan, scenario.search.robust),
         groups.places(plan, scenario.topology),
