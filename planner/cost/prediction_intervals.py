@@ -119,21 +119,18 @@ def kind_index(ctx: CostContext, layout: LayoutLike, measured: Measured | None =
 
 
 def reason(errors: PredictionErrors, ctx: CostContext, kind: str) -> str:
-    """Why a job is of its kind, and what its interval rests on, as a sentence's end."""
+    """What is not known of a job of this kind, if anything, and what its interval rests on."""
     accelerator, software = ctx.accelerator.name, ctx.software.name
-    interval = errors.step_seconds[kind]
-    why = {
+    unknown = {
         "new-accelerator": f"no clock of {accelerator} in {ctx.training.peak_key} was fitted to "
-        "measured runs",
-        "new-software": f"no coefficient of {software} was fitted to measured runs",
+        "measured runs; ",
+        "new-software": f"no coefficient of {software} was fitted to measured runs; ",
         "unseen-feature": f"no measured run has {_listed(unmeasured(ctx, errors.features))} on "
-        f"{accelerator}",
-        "experts": "a model with experts",
-        "low-precision": f"matmuls in {ctx.training.precision}",
-        "model-parallel": "a model cut by tp, cp or pp, in 16 bits",
-        "data-parallel": "data parallelism alone, in 16 bits",
-    }[kind]
-    return f"{why}; from {interval.rows} runs of {interval.sources} sources, each left out"
+        f"{accelerator}; ",
+    }
+    interval = errors.step_seconds[kind]
+    rests_on = f"{interval.rows} runs of {interval.sources} sources, each left out"
+    return unknown.get(kind, "") + rests_on
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -173,8 +173,9 @@ def test_a_feature_that_no_run_has_on_the_accelerator_is_a_kind_of_its_own() -> 
     found = KINDS[int(intervals.kind_index(ctx, LAYOUTS[1], given.features))]
     assert found == "unseen-feature"
     assert intervals.reason(given, ctx, found) == (
-        "no measured run has experts or attention sinks on toy-part; from 1 runs of 1 sources, "
-        "each left out"
+        "no measured run has experts or attention sinks on toy-part; 1 runs of 1 sources, each "
+        "left out"
     )
+    assert intervals.reason(given, ctx, "experts") == "1 runs of 1 sources, each left out"
     known = {"experts": ["toy-part"], "attention sinks": ["toy-part"]}
     assert KINDS[int(intervals.kind_index(ctx, LAYOUTS[1], known))] == "experts"

@@ -29,7 +29,7 @@ from planner.report.text.pieces import (
     table,
 )
 from planner.report.text.plan.groups import places, traffic
-from planner.report.text.plan.head import mfu_of_peak
+from planner.report.text.plan.head import interval_reason, mfu_of_peak, step_with_interval
 from planner.report.text.terms import by_size, term_words
 
 SHOWN_TERMS = 0.002
@@ -125,7 +125,8 @@ def _prediction(check: Check) -> RenderableType | None:
     peak = f"{gigabytes(memory.peak_bytes)} of {gigabytes(memory.capacity_bytes)} GB"
     walls = ", ".join(f"{name} {group.wall}" for name, group in plan.groups.items())
     rows: list[Fact] = [
-        ("Step", seconds(plan.step_seconds or 0.0, 4)),
+        ("Step", step_with_interval(plan)),
+        ("", interval_reason(plan)),
         ("MFU", mfu_of_peak(plan)),
         ("Memory", f"{peak}: {memory.verdict}"),
         ("Walls", walls or None),
