@@ -94,7 +94,8 @@ class Reference(Described):
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        name = {"type": "string", "description": f"name or path of a {self.kind} file"}
+        article = "an" if self.kind[0] in "aeio" else "a"
+        name = {"type": "string", "description": f"name or path of {article} {self.kind} file"}
         return {"anyOf": [name, handler(schema)]}
 
 

@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -73,6 +73,14 @@ class Host(Strict):
         return float(self.memory_bytes_per_second) * float(self.memory_efficiency)
 
 
+class _OneForAll:
+    """Marks a mapping by precision in whose place one figure may stand."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        each = handler(schema)
+        return {"anyOf": [each["additionalProperties"], each]}
+
+
 class Accelerator(Strict):
     """One accelerator; peaks are dense tensor FLOP/s, hbm_bytes is what the driver reports.
 
@@ -98,7 +106,9 @@ class Accelerator(Strict):
     # Share of the matmul rate of short runs that a step keeps, by the precision of its main
     # matmuls: 16-bit products draw the most power, and clocks fall to the power limit. One figure
     # for all is allowed.
-    sustained_fraction: dict[Precision, Efficiency] = Field(alias="sustained", min_length=1)
+    sustained_fraction: Annotated[dict[Precision, Efficiency], _OneForAll()] = Field(
+        alias="sustained", min_length=1
+    )
     gemm: dict[Precision, GemmCoefficients] = Field(min_length=1)
     attention: dict[AttentionBackend, AttentionCoefficients] = Field(min_length=1)
 

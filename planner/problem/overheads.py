@@ -53,7 +53,8 @@ class Overheads(Strict):
                 raise InputError(
                     f"{float(usual):g} lies outside its range of {float(low):g} to {float(high):g}",
                     key=type(self).model_fields[name].alias or name,
-                    allowed="a low end, a number and a high end, in this order",
+                    allowed="a low end, a number and a high end, in this order; change the ends "
+                    "with it",
                 )
         return self
 

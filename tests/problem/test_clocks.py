@@ -104,3 +104,8 @@ def test_the_clock_of_another_precision_changes_nothing(
     assert (one.sustained_flops, one.sustained_16_flops) == (
         same.sustained_flops, same.sustained_16_flops,
     )  # fmt: skip
+
+
+def test_the_schema_allows_one_figure_or_one_for_each_precision() -> None:
+    (one, each) = Accelerator.model_json_schema(by_alias=True)["properties"]["sustained"]["anyOf"]
+    assert each["type"] == "object" and each["additionalProperties"] == one
